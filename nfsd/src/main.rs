@@ -1,0 +1,2 @@
+//! The `nfsd` program.
+fn main() {}
