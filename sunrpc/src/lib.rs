@@ -1,1 +1,35 @@
-//! See the workspace README.
+//! ONC RPC (RFC 5531) without I/O: the core of the sunrpc workspace.
+//!
+//! This crate holds no file descriptor, no clock, no thread. Bytes and events go in, bytes and decisions come out;
+//! transports and the reactor live in `sunrpc-transports`, file systems in `nfsd`.
+//!
+//! | room | what it knows |
+//! |---|---|
+//! | [`xdr`] | values and their bytes (RFC 4506) |
+//! | [`msg`] | call and reply headers, `accept_stat`, `auth_stat` |
+//! | [`record`] | record marking on streams |
+//! | [`page`] | the page pool, reply buffers, payloads |
+//! | [`auth`] | flavors and the credentials they yield |
+//! | [`xprt`] | what a transport must do |
+//! | [`svc`] | programs, procedures, the life of a call |
+//! | [`clnt`] | calls from the other side |
+
+pub mod auth;
+pub mod clnt;
+pub mod msg;
+pub mod page;
+pub mod record;
+pub mod svc;
+pub mod xdr;
+pub mod xprt;
+
+/// Includes what `sunrpc_rpcgen::compile("NAME.x")` generated in `build.rs`, as module `NAME`.
+#[macro_export]
+macro_rules! include_program {
+    ($name:ident) => {
+        #[allow(missing_docs, unreachable_pub)]
+        pub mod $name {
+            include!(concat!(env!("OUT_DIR"), "/", stringify!($name), ".rs"));
+        }
+    };
+}

@@ -1,0 +1,291 @@
+//! Bulk data in pages.
+
+use super::{PAGE_SIZE, Page, PagePool};
+use crate::xdr::{Decode, Decoder, Encode, XdrError, XdrWrite};
+use std::io::IoSlice;
+
+/// The used part of a page.
+#[derive(Debug)]
+pub struct PageSpan {
+    page: Page,
+    start: u16,
+    end: u16,
+}
+
+impl PageSpan {
+    /// The bytes `start..end` of `page`; both are clamped to the page.
+    pub fn new(page: Page, start: usize, end: usize) -> Self {
+        let end = end.min(PAGE_SIZE);
+        // PAGE_SIZE fits in u16.
+        PageSpan { page, start: start.min(end) as u16, end: end as u16 }
+    }
+
+    /// Bytes in use.
+    #[inline]
+    pub fn len(&self) -> usize {
+        usize::from(self.end - self.start)
+    }
+
+    /// True without bytes in use.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.end == self.start
+    }
+
+    /// Room behind the used bytes.
+    #[inline]
+    pub fn room(&self) -> usize {
+        PAGE_SIZE - usize::from(self.end)
+    }
+
+    /// Offset in the page of the first byte behind the used ones.
+    #[inline]
+    pub fn end(&self) -> usize {
+        usize::from(self.end)
+    }
+
+    /// The bytes in use.
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        self.page.get(usize::from(self.start)..usize::from(self.end)).unwrap_or(&[])
+    }
+
+    /// The whole page, for writing.
+    #[inline]
+    pub fn page_mut(&mut self) -> &mut [u8] {
+        &mut self.page
+    }
+
+    /// Moves the end of the used part; clamped to start and page.
+    #[inline]
+    pub fn set_end(&mut self, end: usize) {
+        self.end = end.clamp(usize::from(self.start), PAGE_SIZE) as u16;
+    }
+
+    /// Drops up to `n` bytes from the front; how many.
+    pub fn advance(&mut self, n: usize) -> usize {
+        let n = n.min(self.len());
+        self.start += n as u16;
+        n
+    }
+
+    /// The page itself.
+    pub fn into_page(self) -> Page {
+        self.page
+    }
+}
+
+/// The bulk opaque of a call (the data of a WRITE) where it lies: first bytes behind the header, the rest in pages.
+#[derive(Debug, Clone, Copy)]
+pub struct Payload<'a> {
+    head: &'a [u8],
+    spans: &'a [PageSpan],
+    len: usize,
+}
+
+impl<'a> Payload<'a> {
+    /// A payload that lies in one piece.
+    pub fn from_slice(s: &'a [u8]) -> Self {
+        Payload { head: s, spans: &[], len: s.len() }
+    }
+
+    pub(crate) fn new(head: &'a [u8], spans: &'a [PageSpan], len: usize) -> Self {
+        Payload { head, spans, len }
+    }
+
+    /// Bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True without bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The pieces in order; together exactly [`len`](Self::len) bytes.
+    pub fn slices(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let mut left = self.len;
+        std::iter::once(self.head).chain(self.spans.iter().map(PageSpan::as_slice)).map_while(move |s| {
+            let n = s.len().min(left);
+            left -= n;
+            s.get(..n).filter(|s| !s.is_empty())
+        })
+    }
+
+    /// The pieces as a gather list, at most `N` of them; what does not fit is left out.
+    pub fn io_slices<const N: usize>(&self) -> smallvec::SmallVec<[IoSlice<'a>; N]> {
+        self.slices().take(N).map(IoSlice::new).collect()
+    }
+
+    /// A copy in one piece.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut v = Vec::with_capacity(self.len);
+        self.slices().for_each(|s| v.extend_from_slice(s));
+        v
+    }
+}
+
+impl PartialEq for Payload<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.len == other.len && self.slices().flatten().eq(other.slices().flatten())
+    }
+}
+
+impl Encode for Payload<'_> {
+    /// Length, bytes, padding.
+    fn encode<W: XdrWrite>(&self, w: &mut W) -> Result<(), XdrError> {
+        w.put_count(self.len, u32::MAX)?;
+        self.slices().try_for_each(|s| w.put(s))?;
+        w.put_padding(self.len)
+    }
+}
+
+/// Owned bulk data: the type of a field marked `pages` in the .x file. It moves into a reply without a copy.
+#[derive(Debug, Default)]
+pub struct Pages {
+    spans: Vec<PageSpan>,
+    len: usize,
+}
+
+impl Pages {
+    /// Takes over the spans.
+    pub fn from_spans(spans: Vec<PageSpan>) -> Self {
+        let len = spans.iter().map(PageSpan::len).sum();
+        Pages { spans, len }
+    }
+
+    /// Copies `bytes` into pages of the global allocator.
+    pub fn copy_from(bytes: &[u8]) -> Self {
+        Self::copy_slices(std::iter::once(bytes))
+    }
+
+    fn copy_slices<'s>(slices: impl Iterator<Item = &'s [u8]>) -> Self {
+        let mut spans: Vec<PageSpan> = Vec::new();
+        for mut s in slices {
+            while !s.is_empty() {
+                if spans.last().is_none_or(|l| l.room() == 0) {
+                    spans.push(PageSpan::new(Page::heap(), 0, 0));
+                }
+                let Some(last) = spans.last_mut() else { break };
+                let at = last.end();
+                let n = s.len().min(last.room());
+                let (now, later) = s.split_at(n);
+                if let Some(dst) = last.page_mut().get_mut(at..at + n) {
+                    dst.copy_from_slice(now);
+                }
+                last.set_end(at + n);
+                s = later;
+            }
+        }
+        Pages::from_spans(spans)
+    }
+
+    /// Reads length, bytes and padding; at most `max` bytes.
+    pub fn decode_max(d: &mut Decoder<'_>, max: u32) -> Result<Self, XdrError> {
+        d.payload(max).map(|p| Self::copy_slices(p.slices()))
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True without bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The pieces in order.
+    pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        self.spans.iter().map(PageSpan::as_slice)
+    }
+
+    /// A copy in one piece.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.slices().flatten().copied().collect()
+    }
+
+    /// The spans, to be moved elsewhere.
+    pub fn into_spans(self) -> Vec<PageSpan> {
+        self.spans
+    }
+
+    /// Gives the pages to a pool.
+    pub fn recycle(self, pool: &mut PagePool) {
+        self.spans.into_iter().for_each(|s| pool.put(s.into_page()));
+    }
+}
+
+impl Clone for Pages {
+    fn clone(&self) -> Self {
+        Self::copy_slices(self.slices())
+    }
+}
+
+impl PartialEq for Pages {
+    fn eq(&self, other: &Self) -> bool {
+        self.len == other.len && self.slices().flatten().eq(other.slices().flatten())
+    }
+}
+
+impl Eq for Pages {}
+
+impl From<&[u8]> for Pages {
+    fn from(b: &[u8]) -> Self {
+        Pages::copy_from(b)
+    }
+}
+
+impl Encode for Pages {
+    fn encode<W: XdrWrite>(&self, w: &mut W) -> Result<(), XdrError> {
+        w.put_count(self.len, u32::MAX)?;
+        self.slices().try_for_each(|s| w.put(s))?;
+        w.put_padding(self.len)
+    }
+
+    fn encode_owned<W: XdrWrite>(self, w: &mut W) -> Result<(), XdrError> {
+        w.put_count(self.len, u32::MAX)?;
+        w.put_pages(self)
+    }
+}
+
+impl<'a> Decode<'a> for Pages {
+    const MIN_SIZE: usize = 4;
+    fn decode(d: &mut Decoder<'a>) -> Result<Self, XdrError> {
+        Pages::decode_max(d, u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payload_across_head_and_pages() {
+        let data: Vec<u8> = (0..9000u32).map(|i| i as u8).collect();
+        let mut head = 9000u32.to_be_bytes().to_vec();
+        head.extend_from_slice(&data[..100]);
+        let pages = Pages::copy_from(&data[100..]).into_spans();
+        let mut d = Decoder::with_pages(&head, &pages);
+        assert_eq!(d.remaining(), 9004);
+        let p = d.payload(10_000).unwrap();
+        d.finish().unwrap();
+        assert_eq!(p.to_vec(), data);
+        assert_eq!(p.io_slices::<8>().iter().map(|s| s.len()).sum::<usize>(), 9000);
+        // Anything but the payload has to be contiguous.
+        let mut d = Decoder::with_pages(&head[..2], &pages);
+        assert_eq!(d.u32(), Err(XdrError::Split));
+    }
+
+    #[test]
+    fn padding_may_lie_in_the_pages() {
+        let mut head = 5u32.to_be_bytes().to_vec();
+        head.extend_from_slice(b"abc");
+        let spans = Pages::copy_from(b"de\0\0\0").into_spans();
+        let mut d = Decoder::with_pages(&head, &spans);
+        assert_eq!(d.payload(5).unwrap().to_vec(), b"abcde");
+        d.finish().unwrap();
+    }
+}

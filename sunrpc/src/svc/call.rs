@@ -1,0 +1,186 @@
+//! What a procedure sees of a call, and how it answers.
+
+use super::job::{Delivery, Mailbox, Reply};
+use crate::auth::SvcCred;
+use crate::msg::{self, AcceptStat, AuthStat, OpaqueAuth};
+use crate::record::LAST_FRAGMENT;
+use crate::xdr::{Encode, VecWriter, XdrError, XdrWrite};
+use crate::xprt::{PeerAddr, XprtCaps, XprtId};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// An error in the RPC tier: the procedure did not run or could not answer in its own terms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RpcError {
+    /// The arguments do not decode.
+    #[error("arguments do not decode: {0}")]
+    GarbageArgs(XdrError),
+    /// The results could not be produced.
+    #[error("system error")]
+    SystemErr,
+    /// No such procedure.
+    #[error("no such procedure")]
+    ProcUnavail,
+    /// The caller is not acceptable for this procedure.
+    #[error("{0}")]
+    Auth(AuthStat),
+    /// Do not answer at all.
+    #[error("call is dropped")]
+    Drop,
+}
+
+/// Decoding errors are the caller's fault. Encoding errors are mapped explicitly where results are written.
+impl From<XdrError> for RpcError {
+    fn from(e: XdrError) -> Self {
+        RpcError::GarbageArgs(e)
+    }
+}
+
+/// How a procedure of a generated server trait answers.
+#[derive(Debug)]
+pub enum Outcome<T> {
+    /// With results.
+    Done(T),
+    /// Not without waiting; nothing was changed. It will be called again on a helper thread, where
+    /// [`Call::blocking`] is true.
+    WouldBlock,
+    /// Later, through the [`Responder`] that came with this token.
+    Later(Deferred),
+    /// With an error in the RPC tier.
+    Fail(RpcError),
+}
+
+impl<T> From<Result<T, RpcError>> for Outcome<T> {
+    fn from(r: Result<T, RpcError>) -> Self {
+        match r {
+            Ok(v) => Outcome::Done(v),
+            Err(e) => Outcome::Fail(e),
+        }
+    }
+}
+
+/// Proof that a [`Responder`] exists for the call.
+#[derive(Debug)]
+pub struct Deferred(());
+
+/// A call in progress.
+pub struct Call<'a> {
+    /// Transaction id.
+    pub xid: u32,
+    /// Program number.
+    pub prog: u32,
+    /// Program version.
+    pub vers: u32,
+    /// Procedure number.
+    pub proc: u32,
+    /// Who calls.
+    pub cred: &'a SvcCred,
+    /// From where.
+    pub peer: &'a PeerAddr,
+    /// Over what.
+    pub caps: &'a XprtCaps,
+    /// True on a helper thread, where waiting is allowed.
+    pub blocking: bool,
+    pub(super) mailbox: &'a Arc<dyn Mailbox>,
+    pub(super) xprt: XprtId,
+}
+
+impl std::fmt::Debug for Call<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Call")
+            .field("xid", &self.xid)
+            .field("prog", &self.prog)
+            .field("vers", &self.vers)
+            .field("proc", &self.proc)
+            .field("peer", self.peer)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Call<'_> {
+    /// Takes the duty to answer away from the procedure: it returns `Outcome::Later` with the token, and whoever
+    /// holds the responder answers, once, from any thread.
+    pub fn defer<T: Encode>(&self) -> (Deferred, Responder<T>) {
+        let r = Responder {
+            mailbox: Some(self.mailbox.clone()),
+            xprt: self.xprt,
+            xid: self.xid,
+            stream: self.caps.stream,
+            limit: self.caps.max_payload as usize + 4096,
+            of: PhantomData,
+        };
+        (Deferred(()), r)
+    }
+}
+
+/// Answers a deferred call. Dropped without an answer, it answers SYSTEM_ERR.
+pub struct Responder<T> {
+    mailbox: Option<Arc<dyn Mailbox>>,
+    xprt: XprtId,
+    xid: u32,
+    stream: bool,
+    limit: usize,
+    of: PhantomData<fn(T)>,
+}
+
+impl<T> std::fmt::Debug for Responder<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Responder").field("xprt", &self.xprt).field("xid", &self.xid).finish_non_exhaustive()
+    }
+}
+
+impl<T> Responder<T> {
+    fn answer(&mut self, body: impl FnOnce(&mut VecWriter) -> Result<(), XdrError>) {
+        let Some(mailbox) = self.mailbox.take() else { return };
+        let mut w = VecWriter::new(self.limit);
+        let ok = w.put_u32(0).and_then(|()| body(&mut w));
+        let mut bytes = w.into_inner();
+        if ok.is_err() {
+            let mut w = VecWriter::new(64);
+            let stat = AcceptStat::SystemErr;
+            // A 28-byte error fits into 64.
+            let _ = w.put_u32(0).and_then(|()| msg::put_accept_error(&mut w, self.xid, OpaqueAuth::NONE, stat));
+            bytes = w.into_inner();
+        }
+        let len = bytes.len() - 4;
+        if self.stream
+            && let Some(mark) = bytes.first_chunk_mut::<4>()
+        {
+            // The writer's limit keeps the length far below 2^31.
+            *mark = (len as u32 | LAST_FRAGMENT).to_be_bytes();
+        } else {
+            bytes.drain(..4);
+        }
+        mailbox.post(Delivery { to: self.xprt, reply: Reply::Bytes(bytes) });
+    }
+}
+
+impl<T: Encode> Responder<T> {
+    /// Answers with results or with an error.
+    pub fn complete(mut self, result: Result<T, RpcError>) {
+        let xid = self.xid;
+        self.answer(|w| match result {
+            Ok(v) => {
+                msg::put_success(w, xid, OpaqueAuth::NONE)?;
+                v.encode_owned(w)
+            }
+            Err(RpcError::Auth(stat)) => msg::put_auth_error(w, xid, stat),
+            Err(RpcError::GarbageArgs(_)) => {
+                msg::put_accept_error(w, xid, OpaqueAuth::NONE, AcceptStat::GarbageArgs)
+            }
+            Err(RpcError::ProcUnavail) => {
+                msg::put_accept_error(w, xid, OpaqueAuth::NONE, AcceptStat::ProcUnavail)
+            }
+            Err(RpcError::SystemErr | RpcError::Drop) => {
+                msg::put_accept_error(w, xid, OpaqueAuth::NONE, AcceptStat::SystemErr)
+            }
+        });
+    }
+}
+
+impl<T> Drop for Responder<T> {
+    fn drop(&mut self) {
+        // `answer` replaces the failed body by SYSTEM_ERR.
+        self.answer(|_| Err(XdrError::Full));
+    }
+}

@@ -1,0 +1,335 @@
+//! One call from header to reply.
+
+use super::call::{Call, RpcError};
+use super::job::Mailbox;
+use super::{Dispatch, Flow, ProcInfo, Program};
+use crate::auth::{AuthFlavor, AuthNone, AuthSys, SvcCred, Verdict};
+use crate::msg::{self, AcceptStat, AuthStat, CallHeader, HeaderError, OpaqueAuth, Parsed};
+use crate::page::{PagePool, PageWriter, XdrBuf};
+use crate::record::{LAST_FRAGMENT, Record};
+use crate::xdr::{Decoder, XdrError, XdrWrite};
+use crate::xprt::{PeerAddr, XprtCaps, XprtId};
+use std::sync::Arc;
+
+/// Bytes of the largest reply header: mark, header, verifier, mismatch range.
+const MAX_HEADER: usize = 4 + 24 + 400 + 8;
+
+/// Where a call came from.
+#[derive(Clone, Copy)]
+pub struct Env<'a> {
+    /// The other end.
+    pub peer: &'a PeerAddr,
+    /// The transport's properties.
+    pub caps: &'a XprtCaps,
+    /// The transport.
+    pub xprt: XprtId,
+    /// The owner's mailbox.
+    pub mailbox: &'a Arc<dyn Mailbox>,
+    /// True on helper threads.
+    pub blocking: bool,
+}
+
+/// What became of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disposition {
+    /// A reply was appended to the output.
+    Reply {
+        /// The call validates its connection.
+        validated: bool,
+    },
+    /// No reply, and none will come.
+    Nothing,
+    /// The procedure wants to wait: run the record again on a helper.
+    WouldBlock,
+    /// A responder will deliver the reply.
+    Later,
+    /// The record is no call: close the transport.
+    Close,
+}
+
+/// Counters of one thread's service.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct ServiceStats {
+    pub calls: u64,
+    pub accepted: u64,
+    pub garbage_args: u64,
+    pub system_err: u64,
+    pub unavailable: u64,
+    pub auth_errors: u64,
+    pub would_block: u64,
+    pub later: u64,
+    pub dropped: u64,
+    /// Records copied into one piece because arguments crossed into their pages.
+    pub linearized: u64,
+}
+
+struct Bound {
+    prog: u32,
+    vers: u32,
+    procs: &'static [ProcInfo],
+    program: Arc<dyn Program>,
+    /// Index into `dispatchers`.
+    dispatcher: usize,
+}
+
+/// One thread's instance of everything that runs calls.
+pub struct Service {
+    bound: Vec<Bound>,
+    dispatchers: Vec<Box<dyn Dispatch>>,
+    flavors: Vec<Box<dyn AuthFlavor>>,
+    stats: ServiceStats,
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Service").field("stats", &self.stats).finish_non_exhaustive()
+    }
+}
+
+impl Service {
+    /// Attaches the calling thread to every program. AUTH_NONE and AUTH_SYS are always understood.
+    pub fn attach(programs: &[Arc<dyn Program>]) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+        let mut s = Service {
+            bound: Vec::new(),
+            dispatchers: Vec::new(),
+            flavors: vec![Box::new(AuthSys), Box::new(AuthNone)],
+            stats: ServiceStats::default(),
+        };
+        for p in programs {
+            s.dispatchers.push(p.attach()?);
+            s.bound.extend(p.versions().iter().map(|v| Bound {
+                prog: p.number(),
+                vers: v.vers,
+                procs: v.procs,
+                program: p.clone(),
+                dispatcher: s.dispatchers.len() - 1,
+            }));
+        }
+        Ok(s)
+    }
+
+    /// Adds a flavor.
+    pub fn add_flavor(&mut self, flavor: Box<dyn AuthFlavor>) {
+        self.flavors.push(flavor);
+    }
+
+    /// Counters since attaching.
+    pub fn stats(&self) -> ServiceStats {
+        self.stats
+    }
+
+    /// About once a second.
+    pub fn tick(&mut self) {
+        self.dispatchers.iter_mut().for_each(|d| d.tick());
+    }
+
+    /// Runs the call in `rec` and appends its reply to `out`, record mark included on streams.
+    pub fn process(
+        &mut self,
+        rec: Record<'_>,
+        env: &Env<'_>,
+        out: &mut XdrBuf,
+        pool: &mut PagePool,
+    ) -> Disposition {
+        self.stats.calls += 1;
+        let start = out.mark();
+        let mut d = Decoder::with_pages(rec.head, rec.spans);
+        let h = match msg::parse(&mut d) {
+            Ok(Parsed::Call(h)) => h,
+            Ok(Parsed::WrongVersion { xid }) => {
+                return self.plain(env, out, pool, |w| msg::put_rpc_mismatch(w, xid));
+            }
+            Ok(Parsed::Reply { .. }) | Err(HeaderError::NotRpc) => return Disposition::Close,
+            Err(HeaderError::Damaged { xid, auth: true, .. }) => {
+                self.stats.auth_errors += 1;
+                return self.plain(env, out, pool, |w| msg::put_auth_error(w, xid, AuthStat::BadCred));
+            }
+            Err(HeaderError::Damaged { xid, .. }) => {
+                self.stats.garbage_args += 1;
+                return self.accept_error(env, out, pool, xid, AcceptStat::GarbageArgs);
+            }
+        };
+        let cred = match self.authenticate(&h) {
+            Verdict::Accept(cred) => cred,
+            Verdict::Reject(stat) => {
+                self.stats.auth_errors += 1;
+                return self.plain(env, out, pool, |w| msg::put_auth_error(w, h.xid, stat));
+            }
+            Verdict::Drop => {
+                self.stats.dropped += 1;
+                return Disposition::Nothing;
+            }
+        };
+        let (at, info) = match self.find(&h) {
+            Ok(found) => found,
+            Err(stat) => {
+                self.stats.unavailable += 1;
+                return self.accept_error(env, out, pool, h.xid, stat);
+            }
+        };
+        if info.blocking && !env.blocking {
+            self.stats.would_block += 1;
+            return Disposition::WouldBlock;
+        }
+        let r = self.run(at, &info, &h, &cred, d.clone(), env, out, pool);
+        let r = match r {
+            Err(RpcError::GarbageArgs(XdrError::Split)) => {
+                // Arguments other than a bulk opaque reach into the pages: one counted copy makes the record
+                // contiguous. Its size was bounded when it was received.
+                self.stats.linearized += 1;
+                out.truncate(start, pool);
+                let mut flat = d.rest().to_vec();
+                rec.spans.iter().for_each(|s| flat.extend_from_slice(s.as_slice()));
+                self.run(at, &info, &h, &cred, Decoder::new(&flat), env, out, pool)
+            }
+            r => r,
+        };
+        let xid = h.xid;
+        match r {
+            Ok(Flow::Done) => {
+                self.stats.accepted += 1;
+                let validated = self.bound.get(at).is_some_and(|b| b.program.admits(env.peer));
+                return Disposition::Reply { validated };
+            }
+            Ok(Flow::WouldBlock) if !env.blocking => {
+                out.truncate(start, pool);
+                self.stats.would_block += 1;
+                return Disposition::WouldBlock;
+            }
+            Ok(Flow::Later) => {
+                out.truncate(start, pool);
+                self.stats.later += 1;
+                return Disposition::Later;
+            }
+            Err(RpcError::Drop) => {
+                out.truncate(start, pool);
+                self.stats.dropped += 1;
+                return Disposition::Nothing;
+            }
+            Ok(Flow::WouldBlock) | Err(_) => out.truncate(start, pool),
+        }
+        match r {
+            Err(RpcError::GarbageArgs(_)) => {
+                self.stats.garbage_args += 1;
+                self.accept_error(env, out, pool, xid, AcceptStat::GarbageArgs)
+            }
+            Err(RpcError::ProcUnavail) => {
+                self.stats.unavailable += 1;
+                self.accept_error(env, out, pool, xid, AcceptStat::ProcUnavail)
+            }
+            Err(RpcError::Auth(stat)) => {
+                self.stats.auth_errors += 1;
+                self.plain(env, out, pool, |w| msg::put_auth_error(w, xid, stat))
+            }
+            _ => {
+                self.stats.system_err += 1;
+                self.accept_error(env, out, pool, xid, AcceptStat::SystemErr)
+            }
+        }
+    }
+
+    fn authenticate(&mut self, h: &CallHeader<'_>) -> Verdict {
+        match self.flavors.iter_mut().find(|f| f.flavor() == h.cred.flavor) {
+            Some(f) => f.authenticate(h),
+            None => Verdict::Reject(AuthStat::BadCred),
+        }
+    }
+
+    /// Program, version and procedure of a call.
+    #[inline]
+    fn find(&self, h: &CallHeader<'_>) -> Result<(usize, ProcInfo), AcceptStat> {
+        let Some((i, b)) = self.bound.iter().enumerate().find(|(_, b)| b.prog == h.prog && b.vers == h.vers) else {
+            let mut vers = self.bound.iter().filter(|b| b.prog == h.prog).map(|b| b.vers);
+            let Some(first) = vers.next() else { return Err(AcceptStat::ProgUnavail) };
+            let (low, high) = vers.fold((first, first), |(l, h), v| (l.min(v), h.max(v)));
+            return Err(AcceptStat::ProgMismatch { low, high });
+        };
+        match b.procs.get(h.proc as usize) {
+            Some(p) if !p.name.is_empty() => Ok((i, *p)),
+            _ => Err(AcceptStat::ProcUnavail),
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // the pieces of one call; a struct would only rename them
+    #[inline]
+    fn run(
+        &mut self,
+        at: usize,
+        info: &ProcInfo,
+        h: &CallHeader<'_>,
+        cred: &SvcCred,
+        mut args: Decoder<'_>,
+        env: &Env<'_>,
+        out: &mut XdrBuf,
+        pool: &mut PagePool,
+    ) -> Result<Flow, RpcError> {
+        let full = |_| RpcError::SystemErr;
+        let before = out.len();
+        let mut w = PageWriter::new(out, pool, info.max_result as usize + MAX_HEADER);
+        let mark = if env.caps.stream { Some(w.reserve(4).map_err(full)?) } else { None };
+        w.put(&msg::success_header(h.xid)).map_err(full)?;
+        let mut cx = Call {
+            xid: h.xid,
+            prog: h.prog,
+            vers: h.vers,
+            proc: h.proc,
+            cred,
+            peer: env.peer,
+            caps: env.caps,
+            blocking: env.blocking,
+            mailbox: env.mailbox,
+            xprt: env.xprt,
+        };
+        let at = self.bound.get(at).map_or(usize::MAX, |b| b.dispatcher);
+        let dispatcher = self.dispatchers.get_mut(at).ok_or(RpcError::SystemErr)?;
+        let flow = dispatcher.call(&mut cx, &mut args, &mut w)?;
+        if let (Flow::Done, Some(slot)) = (flow, mark) {
+            // `max_result` is a u32 far below 2^31, checked by the writer's limit.
+            let len = (w.written() - before - 4) as u32;
+            w.slot_mut(slot).copy_from_slice(&(len | LAST_FRAGMENT).to_be_bytes());
+        }
+        Ok(flow)
+    }
+
+    fn accept_error(
+        &mut self,
+        env: &Env<'_>,
+        out: &mut XdrBuf,
+        pool: &mut PagePool,
+        xid: u32,
+        stat: AcceptStat,
+    ) -> Disposition {
+        self.plain(env, out, pool, |w| msg::put_accept_error(w, xid, OpaqueAuth::NONE, stat))
+    }
+
+    /// Appends a reply that consists of a header only.
+    fn plain(
+        &mut self,
+        env: &Env<'_>,
+        out: &mut XdrBuf,
+        pool: &mut PagePool,
+        header: impl FnOnce(&mut PageWriter<'_>) -> Result<(), XdrError>,
+    ) -> Disposition {
+        let start = out.mark();
+        let before = out.len();
+        let mut w = PageWriter::new(out, pool, MAX_HEADER);
+        let r = (|| {
+            let mark = if env.caps.stream { Some(w.reserve(4)?) } else { None };
+            header(&mut w)?;
+            if let Some(slot) = mark {
+                let len = (w.written() - before - 4) as u32;
+                w.slot_mut(slot).copy_from_slice(&(len | LAST_FRAGMENT).to_be_bytes());
+            }
+            Ok::<_, XdrError>(())
+        })();
+        match r {
+            Ok(()) => Disposition::Reply { validated: false },
+            Err(_) => {
+                // No page even for an error: the caller will ask again.
+                out.truncate(start, pool);
+                Disposition::Nothing
+            }
+        }
+    }
+}

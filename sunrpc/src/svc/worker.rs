@@ -1,0 +1,545 @@
+//! The service loop of one worker as a state machine: events in, turns out.
+//!
+//! A transport belongs to one worker for life. Events only set bits and queue the transport; a turn handles what
+//! has arrived, within a budget, and ends with one flush. Nothing here waits: what would is handed to a helper with
+//! its record, and comes back as a [`Delivery`].
+
+use super::job::{Delivery, Job, Mailbox, Offload, Reply};
+use super::service::{Disposition, Env, Service};
+use crate::page::{PAGE_SIZE, PagePool, PageWriter, XdrBuf};
+use crate::xdr::XdrWrite;
+use crate::xprt::{Incoming, PeerAddr, RecordSink, Recv, Room, Xprt, XprtCaps, XprtError, XprtId, bits};
+use slab::Slab;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// Bounds of one worker's transports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SvcLimits {
+    /// Calls of one transport that may be with helpers or responders at a time; beyond, it is not read.
+    pub in_flight: u32,
+    /// Records handled in one turn.
+    pub turn_records: u32,
+    /// Bytes of calls and replies handled in one turn.
+    pub turn_bytes: usize,
+    /// Bytes of replies queued on one transport; beyond, no call is taken from it until half has drained.
+    pub send_queue: usize,
+    /// Milliseconds without one byte of progress after which a transport with queued replies is closed.
+    pub stall_ms: u64,
+    /// Milliseconds without a call after which a transport is closed; 0 = never.
+    pub idle_ms: u64,
+    /// Bytes of the receive scratch buffer.
+    pub scratch: usize,
+}
+
+impl Default for SvcLimits {
+    fn default() -> Self {
+        SvcLimits {
+            in_flight: 32,
+            turn_records: 32,
+            turn_bytes: 256 << 10,
+            send_queue: 4 << 20,
+            stall_ms: 30_000,
+            idle_ms: 360_000,
+            scratch: 64 << 10,
+        }
+    }
+}
+
+/// Pages that must be at hand before a call is taken: the largest reply, its header, and a page lost to alignment.
+const PAGES_PER_CALL: usize = (1 << 20) / PAGE_SIZE + 4;
+
+/// Counters of one worker.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct WorkerStats {
+    pub opened: u64,
+    pub closed: u64,
+    pub turns: u64,
+    pub records: u64,
+    pub offloaded: u64,
+    pub offload_full: u64,
+    pub delivered: u64,
+    /// Deliveries whose transport was gone.
+    pub orphaned: u64,
+    pub no_pages: u64,
+}
+
+struct Entry<X> {
+    x: X,
+    generation: u32,
+    bits: u8,
+    /// In the ready queue.
+    ready: bool,
+    /// A flush left bytes behind; only WSPACE helps.
+    blocked: bool,
+    /// Not read because the send queue was full; ends when half has drained.
+    throttled: bool,
+    validated: bool,
+    in_flight: u32,
+    /// A call that no helper queue had room for.
+    parked: Option<Job>,
+    last_call: u64,
+    last_progress: u64,
+    sent: u64,
+}
+
+/// A transport that ended.
+#[derive(Debug)]
+pub struct Closed {
+    /// Which.
+    pub id: XprtId,
+    /// Its peer.
+    pub peer: PeerAddr,
+    /// Why.
+    pub why: XprtError,
+    /// Whether a call had validated it.
+    pub validated: bool,
+}
+
+/// The state machine.
+pub struct SvcWorker<X> {
+    xprts: Slab<Entry<X>>,
+    generations: Vec<u32>,
+    ready: VecDeque<u32>,
+    parked: Vec<u32>,
+    service: Service,
+    room: Room,
+    out: XdrBuf,
+    mailbox: Arc<dyn Mailbox>,
+    offload: Arc<dyn Offload>,
+    limits: SvcLimits,
+    stats: WorkerStats,
+    closed: Vec<Closed>,
+    validated: Vec<XprtId>,
+}
+
+impl<X> std::fmt::Debug for SvcWorker<X> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SvcWorker").field("xprts", &self.xprts.len()).field("stats", &self.stats).finish()
+    }
+}
+
+impl<X: Xprt> SvcWorker<X> {
+    /// A worker without transports.
+    pub fn new(
+        service: Service,
+        pool: PagePool,
+        limits: SvcLimits,
+        mailbox: Arc<dyn Mailbox>,
+        offload: Arc<dyn Offload>,
+    ) -> Self {
+        SvcWorker {
+            xprts: Slab::new(),
+            generations: Vec::new(),
+            ready: VecDeque::new(),
+            parked: Vec::new(),
+            service,
+            room: Room { pool, scratch: vec![0; limits.scratch].into_boxed_slice() },
+            out: XdrBuf::new(),
+            mailbox,
+            offload,
+            limits,
+            stats: WorkerStats::default(),
+            closed: Vec::new(),
+            validated: Vec::new(),
+        }
+    }
+
+    /// Takes over a transport. It is looked at in the next turn, whether or not an event comes.
+    pub fn add(&mut self, x: X, now: u64) -> XprtId {
+        let slot = self.xprts.vacant_key();
+        if self.generations.len() <= slot {
+            self.generations.resize(slot + 1, 0);
+        }
+        let generation = self.generations.get(slot).copied().unwrap_or(0);
+        self.xprts.insert(Entry {
+            x,
+            generation,
+            bits: bits::DATA,
+            ready: true,
+            blocked: false,
+            throttled: false,
+            validated: false,
+            in_flight: 0,
+            parked: None,
+            last_call: now,
+            last_progress: now,
+            sent: 0,
+        });
+        // Slots count transports; there are never 2^32 of them.
+        let slot = slot as u32;
+        self.ready.push_back(slot);
+        self.stats.opened += 1;
+        XprtId { slot, generation }
+    }
+
+    /// Access to a transport, to register it with a poller.
+    pub fn xprt_mut(&mut self, id: XprtId) -> Option<&mut X> {
+        self.entry(id).map(|e| &mut e.x)
+    }
+
+    fn entry(&mut self, id: XprtId) -> Option<&mut Entry<X>> {
+        self.xprts.get_mut(id.slot as usize).filter(|e| e.generation == id.generation)
+    }
+
+    /// Sets event bits of the transport in `slot` and queues it. Events for an empty slot are stale and ignored.
+    pub fn event(&mut self, slot: u32, set: u8) {
+        let Some(e) = self.xprts.get_mut(slot as usize) else { return };
+        e.bits |= set;
+        if !e.ready {
+            e.ready = true;
+            self.ready.push_back(slot);
+        }
+    }
+
+    /// Closes a transport in its next turn.
+    pub fn close(&mut self, id: XprtId) {
+        if self.entry(id).is_some() {
+            self.event(id.slot, bits::CLOSE);
+        }
+    }
+
+    /// Takes a finished call home.
+    pub fn deliver(&mut self, d: Delivery) {
+        self.stats.delivered += 1;
+        let Some(e) = self.xprts.get_mut(d.to.slot as usize).filter(|e| e.generation == d.to.generation) else {
+            self.stats.orphaned += 1;
+            if let Reply::Pages(mut buf) = d.reply {
+                buf.recycle(&mut self.room.pool);
+            }
+            return;
+        };
+        e.in_flight = e.in_flight.saturating_sub(1);
+        match d.reply {
+            Reply::Pages(mut buf) => e.x.sendto(&mut buf),
+            Reply::Bytes(bytes) => {
+                let mut buf = XdrBuf::new();
+                match PageWriter::new(&mut buf, &mut self.room.pool, bytes.len()).put(&bytes) {
+                    Ok(()) => e.x.sendto(&mut buf),
+                    Err(_) => {
+                        buf.recycle(&mut self.room.pool);
+                        e.bits |= bits::CLOSE;
+                    }
+                }
+            }
+            Reply::Nothing => {}
+            Reply::Close => e.bits |= bits::CLOSE,
+        }
+        if !e.ready {
+            e.ready = true;
+            self.ready.push_back(d.to.slot);
+        }
+    }
+
+    /// True while a turn is due.
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// True while calls wait for room in the helpers' queue, which nobody announces: call [`run`](Self::run) again
+    /// within milliseconds.
+    pub fn has_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// Gives every transport that is queued now one turn. `now` is in milliseconds of any monotonic clock.
+    pub fn run(&mut self, now: u64) {
+        self.retry_parked();
+        for _ in 0..self.ready.len() {
+            let Some(slot) = self.ready.pop_front() else { break };
+            self.turn(slot, now);
+        }
+    }
+
+    fn retry_parked(&mut self) {
+        for slot in std::mem::take(&mut self.parked) {
+            let Some(e) = self.xprts.get_mut(slot as usize) else { continue };
+            let Some(job) = e.parked.take() else { continue };
+            match self.offload.submit(job) {
+                Ok(()) => {
+                    self.stats.offloaded += 1;
+                    if !e.ready {
+                        e.ready = true;
+                        self.ready.push_back(slot);
+                    }
+                }
+                Err(job) => {
+                    e.parked = Some(job);
+                    self.parked.push(slot);
+                }
+            }
+        }
+    }
+
+    fn turn(&mut self, slot: u32, now: u64) {
+        let Some(e) = self.xprts.get_mut(slot as usize) else { return };
+        self.stats.turns += 1;
+        e.ready = false;
+        let id = XprtId { slot, generation: e.generation };
+        if e.bits & bits::CLOSE != 0 {
+            return self.end(id, XprtError::Stopping);
+        }
+        if e.bits & bits::WSPACE != 0 {
+            e.bits &= !bits::WSPACE;
+            e.blocked = false;
+        }
+        if e.bits & bits::ERRQ != 0 {
+            e.bits &= !bits::ERRQ;
+            e.x.release_ctxt(&mut self.room.pool);
+        }
+        // Drain first: a full queue must not keep the transport from being read in the same turn.
+        if e.throttled && !e.blocked && e.x.queued() > 0 {
+            if let Err(why) = e.x.flush(&mut self.room.pool) {
+                return self.end(id, why);
+            }
+            e.blocked = e.x.queued() > 0;
+        }
+        if e.throttled && e.x.queued() < self.limits.send_queue / 2 {
+            e.throttled = false;
+        }
+        let readable = e.bits & (bits::DATA | bits::HUP) != 0
+            && !e.throttled
+            && e.parked.is_none()
+            && e.in_flight < self.limits.in_flight;
+        let mut failed = None;
+        let mut again = false;
+        if readable && !self.room.pool.ensure(PAGES_PER_CALL) {
+            self.stats.no_pages += 1;
+            again = true;
+        } else if readable {
+            let hup = e.bits & bits::HUP != 0;
+            e.bits &= !bits::DATA;
+            let (peer, caps) = (*e.x.peer(), *e.x.caps());
+            let mut sink = Turn {
+                service: &mut self.service,
+                out: &mut self.out,
+                mailbox: &self.mailbox,
+                offload: &*self.offload,
+                limits: &self.limits,
+                stats: &mut self.stats,
+                id,
+                peer,
+                caps,
+                queued: e.x.queued(),
+                records: 0,
+                bytes: 0,
+                in_flight: e.in_flight,
+                parked: None,
+                validated: false,
+                close: false,
+            };
+            let r = e.x.recvfrom(&mut self.room, &mut sink);
+            if sink.records > 0 {
+                e.last_call = now;
+            }
+            e.in_flight = sink.in_flight;
+            e.parked = sink.parked.take();
+            let (validated, not_a_call) = (sink.validated, sink.close);
+            if e.parked.is_some() {
+                self.parked.push(slot);
+            }
+            if validated && !e.validated {
+                e.validated = true;
+                self.validated.push(id);
+            }
+            if !self.out.is_empty() {
+                e.x.sendto(&mut self.out);
+            }
+            match r {
+                _ if not_a_call => failed = Some(XprtError::NotACall),
+                Ok(Recv::More) => e.bits |= bits::DATA,
+                Ok(Recv::Drained) if hup => {
+                    // The event said that the peer is gone, yet the read found neither data nor its end.
+                    e.bits |= bits::DATA;
+                }
+                Ok(Recv::Drained) => {}
+                Err(why) => failed = Some(why),
+            }
+        }
+        if e.x.queued() > 0 && !e.blocked {
+            // A failing read still lets the replies of earlier calls out.
+            match e.x.flush(&mut self.room.pool) {
+                Ok(()) => e.blocked = e.x.queued() > 0,
+                Err(why) => failed = failed.or(Some(why)),
+            }
+        }
+        e.x.release_ctxt(&mut self.room.pool);
+        if e.x.queued() >= self.limits.send_queue {
+            e.throttled = true;
+        }
+        if e.x.queued() == 0 || e.x.sent() != e.sent {
+            e.sent = e.x.sent();
+            e.last_progress = now;
+        }
+        if let Some(why) = failed {
+            return self.end(id, why);
+        }
+        let can_read = !e.throttled && e.parked.is_none() && e.in_flight < self.limits.in_flight;
+        if (again || (e.bits & bits::DATA != 0 && can_read)) && !e.ready {
+            e.ready = true;
+            self.ready.push_back(slot);
+        }
+    }
+
+    fn end(&mut self, id: XprtId, why: XprtError) {
+        let slot = id.slot as usize;
+        if !self.xprts.contains(slot) {
+            return;
+        }
+        let mut e = self.xprts.remove(slot);
+        if let Some(g) = self.generations.get_mut(slot) {
+            *g = g.wrapping_add(1);
+        }
+        self.out.recycle(&mut self.room.pool);
+        if let Some(job) = e.parked.take() {
+            job.record.recycle(&mut self.room.pool);
+        }
+        let peer = *e.x.peer();
+        e.x.detach(&mut self.room.pool);
+        self.stats.closed += 1;
+        self.closed.push(Closed { id, peer, why, validated: e.validated });
+    }
+
+    /// About once a second: closes what is stalled or idle, trims the pool, ticks the programs.
+    pub fn tick(&mut self, now: u64) {
+        let mut ends = Vec::new();
+        for (slot, e) in &mut self.xprts {
+            let id = XprtId { slot: slot as u32, generation: e.generation };
+            if e.x.queued() > 0 && now.saturating_sub(e.last_progress) > self.limits.stall_ms {
+                ends.push((id, XprtError::Stalled));
+            } else if self.limits.idle_ms > 0
+                && e.in_flight == 0
+                && e.x.queued() == 0
+                && now.saturating_sub(e.last_call) > self.limits.idle_ms
+            {
+                ends.push((id, XprtError::Idle));
+            }
+        }
+        for (id, why) in ends {
+            self.end(id, why);
+        }
+        self.service.tick();
+        self.room.pool.tick();
+    }
+
+    /// True when no call is in progress and no reply is queued.
+    pub fn quiet(&self) -> bool {
+        self.xprts.iter().all(|(_, e)| e.in_flight == 0 && e.x.queued() == 0)
+    }
+
+    /// Closes everything.
+    pub fn close_all(&mut self) {
+        let ids: Vec<_> =
+            self.xprts.iter().map(|(s, e)| XprtId { slot: s as u32, generation: e.generation }).collect();
+        for id in ids {
+            self.end(id, XprtError::Stopping);
+        }
+    }
+
+    /// Transports that ended since the last call.
+    pub fn take_closed(&mut self) -> Vec<Closed> {
+        std::mem::take(&mut self.closed)
+    }
+
+    /// Transports that a call validated since the last call.
+    pub fn take_validated(&mut self) -> Vec<XprtId> {
+        std::mem::take(&mut self.validated)
+    }
+
+    /// Live transports.
+    pub fn len(&self) -> usize {
+        self.xprts.len()
+    }
+
+    /// True without transports.
+    pub fn is_empty(&self) -> bool {
+        self.xprts.is_empty()
+    }
+
+    /// Counters of the worker.
+    pub fn stats(&self) -> WorkerStats {
+        self.stats
+    }
+
+    /// The service's counters.
+    pub fn service(&self) -> &Service {
+        &self.service
+    }
+
+    /// The worker's pages.
+    pub fn pool(&self) -> &PagePool {
+        &self.room.pool
+    }
+}
+
+/// Runs the calls of one receive.
+struct Turn<'a> {
+    service: &'a mut Service,
+    out: &'a mut XdrBuf,
+    mailbox: &'a Arc<dyn Mailbox>,
+    offload: &'a dyn Offload,
+    limits: &'a SvcLimits,
+    stats: &'a mut WorkerStats,
+    id: XprtId,
+    peer: PeerAddr,
+    caps: XprtCaps,
+    queued: usize,
+    records: u32,
+    bytes: usize,
+    in_flight: u32,
+    parked: Option<Job>,
+    validated: bool,
+    close: bool,
+}
+
+impl RecordSink for Turn<'_> {
+    fn record(&mut self, rec: &mut Incoming<'_>, pool: &mut PagePool) -> ControlFlow<()> {
+        self.records += 1;
+        self.stats.records += 1;
+        let env = Env {
+            peer: &self.peer,
+            caps: &self.caps,
+            xprt: self.id,
+            mailbox: self.mailbox,
+            blocking: false,
+        };
+        let r = rec.record();
+        self.bytes += r.head.len() + r.spans.len() * PAGE_SIZE;
+        match self.service.process(r, &env, self.out, pool) {
+            Disposition::Reply { validated } => self.validated |= validated,
+            Disposition::Nothing => {}
+            Disposition::Later => self.in_flight += 1,
+            Disposition::Close => {
+                self.close = true;
+                return ControlFlow::Break(());
+            }
+            Disposition::WouldBlock => {
+                self.in_flight += 1;
+                self.validated = true;
+                let job = Job {
+                    record: rec.to_owned_record(),
+                    from: self.id,
+                    peer: self.peer,
+                    caps: self.caps,
+                    mailbox: self.mailbox.clone(),
+                };
+                match self.offload.submit(job) {
+                    Ok(()) => self.stats.offloaded += 1,
+                    Err(job) => {
+                        self.stats.offload_full += 1;
+                        self.parked = Some(job);
+                        return ControlFlow::Break(());
+                    }
+                }
+            }
+        }
+        let spent = self.records >= self.limits.turn_records
+            || self.bytes + self.out.len() >= self.limits.turn_bytes
+            || self.queued + self.out.len() >= self.limits.send_queue
+            || self.in_flight >= self.limits.in_flight
+            || !pool.ensure(PAGES_PER_CALL);
+        if spent { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}

@@ -1,0 +1,183 @@
+//! What a transport must do, and what the service state machine knows about it.
+
+use crate::page::{PagePool, XdrBuf};
+use crate::record::{Record, RecordError, RecordReader};
+use crate::svc::OwnedRecord;
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+
+/// Names a transport of one worker. The generation tells a reused slot from its former tenant, so a late reply can
+/// never reach a stranger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct XprtId {
+    /// Slot in the worker's table.
+    pub slot: u32,
+    /// How often the slot was used before.
+    pub generation: u32,
+}
+
+/// The other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PeerAddr {
+    /// An internet address.
+    Inet(SocketAddr),
+    /// A local process, as the kernel vouches for it.
+    Local {
+        /// Its user.
+        uid: u32,
+        /// Its process id.
+        pid: u32,
+    },
+}
+
+impl std::fmt::Display for PeerAddr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            PeerAddr::Inet(a) => a.fmt(f),
+            PeerAddr::Local { uid, pid } => write!(f, "local:uid={uid},pid={pid}"),
+        }
+    }
+}
+
+/// Properties of a transport that procedures and the state machine ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct XprtCaps {
+    /// Class name (`tcp`).
+    pub class: &'static str,
+    /// A byte stream: messages carry record marks.
+    pub stream: bool,
+    /// The transport controls congestion (NFSv4 is offered only then).
+    pub congestion_control: bool,
+    /// Largest bulk payload, in bytes.
+    pub max_payload: u32,
+}
+
+/// Event bits. An event only sets bits and queues the transport.
+pub mod bits {
+    /// There may be something to receive.
+    pub const DATA: u8 = 1;
+    /// There is room to send again.
+    pub const WSPACE: u8 = 2;
+    /// The peer closed its side or the transport failed: read until that shows, then close.
+    pub const HUP: u8 = 4;
+    /// Close now.
+    pub const CLOSE: u8 = 8;
+    /// The error queue has completions.
+    pub const ERRQ: u8 = 16;
+}
+
+/// Why a transport ends. Always fatal to the transport, never to the server.
+#[derive(Debug, thiserror::Error)]
+pub enum XprtError {
+    /// The peer finished.
+    #[error("peer closed the connection")]
+    Eof,
+    /// The byte stream is no sequence of acceptable records.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The operating system's error.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// The message was not for a server.
+    #[error("peer sent what is no call")]
+    NotACall,
+    /// The peer took no byte for too long.
+    #[error("peer takes no data")]
+    Stalled,
+    /// Closed to make room.
+    #[error("closed to make room for newer connections")]
+    Evicted,
+    /// Nothing happened for too long.
+    #[error("idle")]
+    Idle,
+    /// The server stops.
+    #[error("server is stopping")]
+    Stopping,
+}
+
+/// State of a transport's input after a receive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recv {
+    /// Everything that had arrived was taken; wait for the next event.
+    Drained,
+    /// There may be more.
+    More,
+}
+
+/// What a receive works with: the worker's pages and its one scratch buffer.
+#[derive(Debug)]
+pub struct Room {
+    /// The worker's pages.
+    pub pool: PagePool,
+    /// Where small records are received.
+    pub scratch: Box<[u8]>,
+}
+
+/// A record as it lies after a receive.
+#[derive(Debug)]
+pub enum Incoming<'a> {
+    /// In one piece in the scratch buffer.
+    Whole(&'a [u8]),
+    /// In a reader's own memory.
+    Collected(&'a mut RecordReader),
+}
+
+impl Incoming<'_> {
+    /// The record's bytes.
+    pub fn record(&self) -> Record<'_> {
+        match self {
+            Incoming::Whole(head) => Record { head, spans: &[] },
+            Incoming::Collected(r) => r.collected(),
+        }
+    }
+
+    /// The record, to be kept beyond the receive. What lies in pages moves; what lies in the scratch is copied.
+    pub fn to_owned_record(&mut self) -> OwnedRecord {
+        match self {
+            Incoming::Whole(head) => OwnedRecord { head: head.to_vec(), spans: Vec::new() },
+            Incoming::Collected(r) => {
+                let (head, spans) = r.take_collected();
+                OwnedRecord { head, spans }
+            }
+        }
+    }
+}
+
+/// Takes the records of one receive, one by one.
+pub trait RecordSink {
+    /// Handles a record. `Break` ends the receive: the turn's budget is used up.
+    fn record(&mut self, rec: &mut Incoming<'_>, pool: &mut PagePool) -> ControlFlow<()>;
+}
+
+/// One endpoint, owned by one worker for life.
+pub trait Xprt {
+    /// Its properties.
+    fn caps(&self) -> &XprtCaps;
+
+    /// The other end.
+    fn peer(&self) -> &PeerAddr;
+
+    /// Hands every complete record that has arrived to `sink`, until the sink breaks. Keeps partial state.
+    fn recvfrom(&mut self, room: &mut Room, sink: &mut dyn RecordSink) -> Result<Recv, XprtError>;
+
+    /// Queues replies for sending: moves the pages out of `replies`, sends nothing yet. A transport of datagrams is
+    /// called once for each reply.
+    fn sendto(&mut self, replies: &mut XdrBuf);
+
+    /// Hands queued bytes to the network, as many as it takes, in one system call if it can. Pages whose gate has
+    /// opened go back to `pool`.
+    fn flush(&mut self, pool: &mut PagePool) -> Result<(), XprtError>;
+
+    /// Bytes queued and not yet taken by the network.
+    fn queued(&self) -> usize;
+
+    /// Bytes ever handed to the network; shows progress.
+    fn sent(&self) -> u64;
+
+    /// The release-context hook: gives every page whose gate has opened back to `pool`, in one batch. Called after
+    /// every turn and for every completion event; finding nothing to do is normal.
+    fn release_ctxt(&mut self, pool: &mut PagePool);
+
+    /// Ends the transport: no more events, all pages back to `pool`.
+    fn detach(&mut self, pool: &mut PagePool);
+}
