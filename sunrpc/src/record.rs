@@ -115,7 +115,11 @@ impl RecordReader {
             self.open = false;
             if self.last {
                 self.fragments = 0;
-                return if self.total < 8 { Err(RecordError::TooShort(self.total)) } else { Ok(Next::Collected) };
+                return if self.total < 8 {
+                    Err(RecordError::TooShort(self.total))
+                } else {
+                    Ok(Next::Collected)
+                };
             }
         }
     }

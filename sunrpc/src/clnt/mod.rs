@@ -1,7 +1,9 @@
 //! The client side, without I/O: one call at a time over anything that carries a message there and back.
 
 use crate::auth::AuthSysParams;
-use crate::msg::{self, AcceptStat, AuthStat, CallHeader, HeaderError, OpaqueAuth, Parsed, ReplyHeader, flavor};
+use crate::msg::{
+    self, AcceptStat, AuthStat, CallHeader, HeaderError, OpaqueAuth, Parsed, ReplyHeader, flavor,
+};
 use crate::xdr::{Decode, Decoder, Encode, VecWriter, XdrError};
 
 /// Most bytes of a call or a reply.
@@ -82,7 +84,11 @@ impl<T: CallXprt> Client<T> {
     }
 
     /// Runs a procedure.
-    pub fn call<A: Encode + ?Sized, R: for<'a> Decode<'a>>(&mut self, proc: u32, args: &A) -> Result<R, ClntError> {
+    pub fn call<A: Encode + ?Sized, R: for<'a> Decode<'a>>(
+        &mut self,
+        proc: u32,
+        args: &A,
+    ) -> Result<R, ClntError> {
         self.call_with(proc, |w| args.encode(w))
     }
 

@@ -334,7 +334,9 @@ mod tests {
             let r = parse(&mut Decoder::new(&rec[..n]));
             match n {
                 0..8 => assert_eq!(r, Err(HeaderError::NotRpc)),
-                _ => assert!(matches!(r, Err(HeaderError::Damaged { xid: 1, auth: false, .. })), "{n}: {r:?}"),
+                _ => {
+                    assert!(matches!(r, Err(HeaderError::Damaged { xid: 1, auth: false, .. })), "{n}: {r:?}")
+                }
             }
         }
     }
@@ -365,7 +367,8 @@ mod tests {
 
     #[test]
     fn replies_parse_back() {
-        for stat in [AcceptStat::ProgUnavail, AcceptStat::ProcUnavail, AcceptStat::GarbageArgs, AcceptStat::SystemErr]
+        for stat in
+            [AcceptStat::ProgUnavail, AcceptStat::ProcUnavail, AcceptStat::GarbageArgs, AcceptStat::SystemErr]
         {
             let mut w = VecWriter::new(64);
             put_accept_error(&mut w, 9, OpaqueAuth::NONE, stat).unwrap();

@@ -56,7 +56,10 @@ pub struct PageDepot {
 
 impl std::fmt::Debug for PageDepot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PageDepot").field("cut", &self.cut).field("limit", &self.limit).finish_non_exhaustive()
+        f.debug_struct("PageDepot")
+            .field("cut", &self.cut)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
     }
 }
 
@@ -114,6 +117,11 @@ impl PageDepot {
     }
 
     fn give_back(&self, pages: impl Iterator<Item = Page>) {
+        self.lock().extend(pages);
+    }
+
+    /// Gives back pages that nobody has wanted for a while, and their memory to the source.
+    fn retire(&self, pages: impl Iterator<Item = Page>) {
         self.lock().extend(pages.map(|mut p| {
             self.source.idle(&mut p);
             p
@@ -212,7 +220,7 @@ impl PagePool {
         self.low = self.free.len() - surplus;
         if surplus >= 16 {
             self.stats.trimmed += surplus as u64;
-            self.depot.give_back(self.free.drain(..surplus));
+            self.depot.retire(self.free.drain(..surplus));
         }
     }
 

@@ -139,7 +139,8 @@ impl<T> Responder<T> {
             let mut w = VecWriter::new(64);
             let stat = AcceptStat::SystemErr;
             // A 28-byte error fits into 64.
-            let _ = w.put_u32(0).and_then(|()| msg::put_accept_error(&mut w, self.xid, OpaqueAuth::NONE, stat));
+            let _ =
+                w.put_u32(0).and_then(|()| msg::put_accept_error(&mut w, self.xid, OpaqueAuth::NONE, stat));
             bytes = w.into_inner();
         }
         let len = bytes.len() - 4;

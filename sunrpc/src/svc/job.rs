@@ -49,6 +49,7 @@ impl std::fmt::Debug for Job {
 /// Where jobs go. The queue is bounded: a refused job comes back, and its transport is not read until there is room.
 pub trait Offload: Send + Sync {
     /// Queues a job for a helper thread.
+    #[allow(clippy::result_large_err)] // a refused job moves back to its owner; boxing it would allocate each time
     fn submit(&self, job: Job) -> Result<(), Job>;
 }
 

@@ -239,7 +239,8 @@ impl Service {
     /// Program, version and procedure of a call.
     #[inline]
     fn find(&self, h: &CallHeader<'_>) -> Result<(usize, ProcInfo), AcceptStat> {
-        let Some((i, b)) = self.bound.iter().enumerate().find(|(_, b)| b.prog == h.prog && b.vers == h.vers) else {
+        let Some((i, b)) = self.bound.iter().enumerate().find(|(_, b)| b.prog == h.prog && b.vers == h.vers)
+        else {
             let mut vers = self.bound.iter().filter(|b| b.prog == h.prog).map(|b| b.vers);
             let Some(first) = vers.next() else { return Err(AcceptStat::ProgUnavail) };
             let (low, high) = vers.fold((first, first), |(l, h), v| (l.min(v), h.max(v)));

@@ -204,7 +204,8 @@ impl<X: Xprt> SvcWorker<X> {
     /// Takes a finished call home.
     pub fn deliver(&mut self, d: Delivery) {
         self.stats.delivered += 1;
-        let Some(e) = self.xprts.get_mut(d.to.slot as usize).filter(|e| e.generation == d.to.generation) else {
+        let Some(e) = self.xprts.get_mut(d.to.slot as usize).filter(|e| e.generation == d.to.generation)
+        else {
             self.stats.orphaned += 1;
             if let Reply::Pages(mut buf) = d.reply {
                 buf.recycle(&mut self.room.pool);
@@ -498,13 +499,8 @@ impl RecordSink for Turn<'_> {
     fn record(&mut self, rec: &mut Incoming<'_>, pool: &mut PagePool) -> ControlFlow<()> {
         self.records += 1;
         self.stats.records += 1;
-        let env = Env {
-            peer: &self.peer,
-            caps: &self.caps,
-            xprt: self.id,
-            mailbox: self.mailbox,
-            blocking: false,
-        };
+        let env =
+            Env { peer: &self.peer, caps: &self.caps, xprt: self.id, mailbox: self.mailbox, blocking: false };
         let r = rec.record();
         self.bytes += r.head.len() + r.spans.len() * PAGE_SIZE;
         match self.service.process(r, &env, self.out, pool) {

@@ -181,3 +181,41 @@ pub trait Xprt {
     /// Ends the transport: no more events, all pages back to `pool`.
     fn detach(&mut self, pool: &mut PagePool);
 }
+
+impl<X: Xprt + ?Sized> Xprt for Box<X> {
+    fn caps(&self) -> &XprtCaps {
+        (**self).caps()
+    }
+
+    fn peer(&self) -> &PeerAddr {
+        (**self).peer()
+    }
+
+    fn recvfrom(&mut self, room: &mut Room, sink: &mut dyn RecordSink) -> Result<Recv, XprtError> {
+        (**self).recvfrom(room, sink)
+    }
+
+    fn sendto(&mut self, replies: &mut XdrBuf) {
+        (**self).sendto(replies);
+    }
+
+    fn flush(&mut self, pool: &mut PagePool) -> Result<(), XprtError> {
+        (**self).flush(pool)
+    }
+
+    fn queued(&self) -> usize {
+        (**self).queued()
+    }
+
+    fn sent(&self) -> u64 {
+        (**self).sent()
+    }
+
+    fn release_ctxt(&mut self, pool: &mut PagePool) {
+        (**self).release_ctxt(pool);
+    }
+
+    fn detach(&mut self, pool: &mut PagePool) {
+        (**self).detach(pool);
+    }
+}

@@ -1,0 +1,2 @@
+//! The bridge to the xdr-codec ecosystem.
+pub use xdr_codec;

@@ -1,0 +1,117 @@
+//! Helper threads: where calls go that may wait.
+
+use crossbeam_queue::ArrayQueue;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+use sunrpc::page::{PageDepot, PagePool, XdrBuf};
+use sunrpc::svc::{Delivery, Disposition, Env, Job, Offload, Reply, Service};
+
+/// Jobs that may wait for a helper, all workers together.
+const QUEUE: usize = 256;
+/// Pages at hand before a job is run: the largest reply and its header.
+const PAGES_PER_CALL: usize = 260;
+
+/// The queue between workers and helpers.
+pub(super) struct Helpers {
+    queue: ArrayQueue<Job>,
+    sleeping: AtomicUsize,
+    stop: AtomicBool,
+    lock: Mutex<()>,
+    wake: Condvar,
+}
+
+impl Helpers {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Helpers {
+            queue: ArrayQueue::new(QUEUE),
+            sleeping: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            lock: Mutex::new(()),
+            wake: Condvar::new(),
+        })
+    }
+
+    /// Ends all helpers once the queue is empty.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        let _guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.wake.notify_all();
+    }
+
+    fn next(&self, idle: &mut impl FnMut()) -> Option<Job> {
+        loop {
+            if let Some(job) = self.queue.pop() {
+                return Some(job);
+            }
+            if self.stop.load(Ordering::SeqCst) {
+                return None;
+            }
+            let guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            // Announce, then look again: `submit` pushes, then looks for sleepers (both SeqCst), and takes the lock
+            // to notify, so a job pushed after this look finds the sleeper waiting.
+            self.sleeping.fetch_add(1, Ordering::SeqCst);
+            let mut timed_out = false;
+            if self.queue.is_empty() && !self.stop.load(Ordering::SeqCst) {
+                let r = self.wake.wait_timeout(guard, Duration::from_secs(1));
+                timed_out = r.map(|(_, t)| t.timed_out()).unwrap_or(false);
+            }
+            self.sleeping.fetch_sub(1, Ordering::SeqCst);
+            if timed_out {
+                idle();
+            }
+        }
+    }
+
+    /// A helper thread's life.
+    pub(super) fn run(&self, mut service: Service, depot: Arc<PageDepot>) {
+        let mut pool = PagePool::new(depot);
+        let mut since_tick = std::time::Instant::now();
+        loop {
+            let mut idle = || {
+                service.tick();
+                pool.tick();
+                since_tick = std::time::Instant::now();
+            };
+            let Some(job) = self.next(&mut idle) else { return };
+            let reply = run_job(&mut service, &job, &mut pool);
+            let Job { record, from, mailbox, .. } = job;
+            record.recycle(&mut pool);
+            if let Some(reply) = reply {
+                mailbox.post(Delivery { to: from, reply });
+            }
+            if since_tick.elapsed() > Duration::from_secs(1) {
+                service.tick();
+                pool.tick();
+                since_tick = std::time::Instant::now();
+            }
+        }
+    }
+}
+
+fn run_job(service: &mut Service, job: &Job, pool: &mut PagePool) -> Option<Reply> {
+    if !pool.ensure(PAGES_PER_CALL) {
+        tracing::warn!("out of pages: a call is dropped; the client will send it again");
+        return Some(Reply::Close);
+    }
+    let env = Env { peer: &job.peer, caps: &job.caps, xprt: job.from, mailbox: &job.mailbox, blocking: true };
+    let mut out = XdrBuf::new();
+    Some(match service.process(job.record.record(), &env, &mut out, pool) {
+        Disposition::Reply { .. } => Reply::Pages(out),
+        Disposition::Nothing | Disposition::WouldBlock => Reply::Nothing,
+        Disposition::Close => Reply::Close,
+        // The responder's delivery is the one that counts.
+        Disposition::Later => return None,
+    })
+}
+
+impl Offload for Helpers {
+    fn submit(&self, job: Job) -> Result<(), Job> {
+        self.queue.push(job)?;
+        if self.sleeping.load(Ordering::SeqCst) > 0 {
+            let _guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            self.wake.notify_one();
+        }
+        Ok(())
+    }
+}

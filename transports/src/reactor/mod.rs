@@ -1,0 +1,324 @@
+//! The reactor: a thread per core, an acceptor, helper threads.
+//!
+//! ```text
+//!            accept            deal by load                 would block
+//! clients -> acceptor ------------------------> worker 0..n ------------> helpers
+//!                                                  ^   |                     |
+//!                                                  |   +-- poll, turns       |
+//!                                                  +------- mailbox ---------+
+//! ```
+
+mod acceptor;
+mod conn;
+mod helpers;
+mod mailbox;
+mod worker;
+
+use crate::class::{self, ListenError, Listener};
+use acceptor::{Acceptor, ConnLimits};
+use conn::Totals;
+use helpers::Helpers;
+use mailbox::{Msg, WorkerMailbox};
+use mio::{Poll, Waker};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use sunrpc::page::{PageDepot, PagePool, PageSource};
+use sunrpc::svc::{Program, Service, SvcLimits, SvcWorker};
+use worker::{WAKE, WorkerThread};
+
+/// Why a server could not start or had to end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// An endpoint could not be opened.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// Without an endpoint there is nothing to serve.
+    #[error("no endpoint to listen on; call listen(\"tcp://[::]:PORT\") first")]
+    NoEndpoint,
+    /// A program could not be attached to a thread.
+    #[error("cannot start: {0}")]
+    Attach(Box<dyn std::error::Error + Send + Sync>),
+    /// The system refused threads or polls.
+    #[error("cannot start: {0}")]
+    Io(#[from] io::Error),
+    /// A thread ended by a fault of its own.
+    #[error("a server thread failed; see the log")]
+    Thread,
+}
+
+/// What a server is made of.
+pub struct Builder {
+    programs: Vec<Arc<dyn Program>>,
+    listeners: Vec<Box<dyn Listener>>,
+    threads: usize,
+    helpers: usize,
+    pin: bool,
+    limits: SvcLimits,
+    conns: ConnLimits,
+    max_pages: usize,
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder")
+            .field("threads", &self.threads)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A server that is ready to run.
+#[derive(Debug)]
+pub struct Server {
+    builder: Builder,
+    stop: mpsc::Sender<Duration>,
+    stopped: mpsc::Receiver<Duration>,
+}
+
+/// Stops a running server, from any thread.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    stop: mpsc::Sender<Duration>,
+}
+
+impl Handle {
+    /// Stops accepting, finishes the calls in progress for at most `grace`, closes everything; then
+    /// [`Server::run`] returns.
+    pub fn stop(&self, grace: Duration) {
+        // A server that has ended already needs no stopping.
+        let _ = self.stop.send(grace);
+    }
+}
+
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+impl Builder {
+    /// Offers a program.
+    pub fn program(self, p: impl Program) -> Self {
+        self.shared_program(Arc::new(p))
+    }
+
+    /// Offers a program that is shared already.
+    pub fn shared_program(mut self, p: Arc<dyn Program>) -> Self {
+        self.programs.push(p);
+        self
+    }
+
+    /// Listens at a URL such as `tcp://[::]:2049`. May be called repeatedly. Port 0 takes a free one; see
+    /// [`Server::urls`].
+    pub fn listen(mut self, url: &str) -> Result<Self, ListenError> {
+        self.listeners.push(class::listen(url)?);
+        Ok(self)
+    }
+
+    /// Worker threads; 0, the default, means one for each core.
+    pub fn threads(mut self, n: usize) -> Self {
+        self.threads = n;
+        self
+    }
+
+    /// Helper threads for calls that wait; 0, the default, means two for each worker.
+    pub fn helpers(mut self, n: usize) -> Self {
+        self.helpers = n;
+        self
+    }
+
+    /// Binds each worker to a core of its own.
+    pub fn pin(mut self, yes: bool) -> Self {
+        self.pin = yes;
+        self
+    }
+
+    /// Bounds of the service loop.
+    pub fn limits(mut self, limits: SvcLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Connections that no call has validated yet (default 1024); the oldest of them makes room.
+    pub fn max_unvalidated(mut self, n: usize) -> Self {
+        self.conns.unvalidated = n.max(1);
+        self
+    }
+
+    /// All connections (default 65536) and those of one peer address (default half of it).
+    pub fn max_connections(mut self, total: usize, per_peer: usize) -> Self {
+        (self.conns.total, self.conns.per_peer) = (total.max(1), per_peer.max(1));
+        self
+    }
+
+    /// Pages of 4 KiB that requests and replies may occupy (default 262144 = 1 GiB).
+    pub fn max_pages(mut self, n: usize) -> Self {
+        self.max_pages = n;
+        self
+    }
+
+    /// Makes the server. Endpoints are open already; calls wait in the kernel until [`Server::run`].
+    pub fn build(self) -> Result<Server, ServeError> {
+        if self.listeners.is_empty() {
+            return Err(ServeError::NoEndpoint);
+        }
+        let (stop, stopped) = mpsc::channel();
+        Ok(Server { builder: self, stop, stopped })
+    }
+
+    /// Builds and runs.
+    pub fn run(self) -> Result<(), ServeError> {
+        self.build()?.run()
+    }
+}
+
+impl Server {
+    /// An empty server to be described.
+    pub fn builder() -> Builder {
+        Builder {
+            programs: Vec::new(),
+            listeners: Vec::new(),
+            threads: 0,
+            helpers: 0,
+            pin: false,
+            limits: SvcLimits::default(),
+            conns: ConnLimits { total: 65_536, per_peer: 32_768, unvalidated: 1024 },
+            max_pages: 262_144,
+        }
+    }
+
+    /// Where the server listens, as URLs for clients.
+    pub fn urls(&self) -> Vec<String> {
+        self.builder.listeners.iter().map(|l| l.url()).collect()
+    }
+
+    /// A handle that stops the server.
+    pub fn handle(&self) -> Handle {
+        Handle { stop: self.stop.clone() }
+    }
+
+    /// Serves until [`Handle::stop`].
+    pub fn run(self) -> Result<(), ServeError> {
+        let b = self.builder;
+        let threads = if b.threads == 0 { cores() } else { b.threads };
+        let n_helpers = if b.helpers == 0 { 2 * threads } else { b.helpers };
+        let depot = PageDepot::new(MappedSource, b.max_pages);
+        let helpers = Helpers::new();
+        let totals = Arc::new(Totals::default());
+        let stop = Arc::new(AtomicBool::new(false));
+        let (ready_tx, ready_rx) = mpsc::channel();
+
+        let mut workers = Vec::new();
+        let mut joins: Vec<JoinHandle<()>> = Vec::new();
+        for i in 0..threads {
+            let poll = Poll::new()?;
+            let mailbox = Arc::new(WorkerMailbox::new(Waker::new(poll.registry(), WAKE)?));
+            workers.push(mailbox.clone());
+            let (programs, depot, helpers) = (b.programs.clone(), depot.clone(), helpers.clone());
+            let (ready, limits, pin) = (ready_tx.clone(), b.limits, b.pin);
+            joins.push(thread::Builder::new().name(format!("rpc-{i}")).spawn(move || {
+                if pin {
+                    pin_to(i);
+                }
+                let service = match Service::attach(&programs) {
+                    Ok(s) => s,
+                    Err(e) => return drop(ready.send(Err(e))),
+                };
+                let svc = SvcWorker::new(service, PagePool::new(depot), limits, mailbox.clone(), helpers);
+                let _ = ready.send(Ok(()));
+                drop(ready);
+                WorkerThread { poll, svc, mailbox }.run();
+            })?);
+        }
+        let mut helper_joins = Vec::new();
+        for i in 0..n_helpers {
+            let (programs, depot, helpers) = (b.programs.clone(), depot.clone(), helpers.clone());
+            let ready = ready_tx.clone();
+            helper_joins.push(thread::Builder::new().name(format!("rpc-help-{i}")).spawn(move || {
+                match Service::attach(&programs) {
+                    Ok(s) => {
+                        let _ = ready.send(Ok(()));
+                        drop(ready);
+                        helpers.run(s, depot);
+                    }
+                    Err(e) => drop(ready.send(Err(e))),
+                }
+            })?);
+        }
+        drop(ready_tx);
+
+        let mut failed = None;
+        for r in ready_rx {
+            if let Err(e) = r {
+                failed = Some(ServeError::Attach(e));
+            }
+        }
+        let acceptor = if failed.is_none() {
+            let poll = Poll::new()?;
+            let waker = Waker::new(poll.registry(), WAKE)?;
+            let a = Acceptor {
+                poll,
+                listeners: b.listeners,
+                workers: workers.clone(),
+                limits: b.conns,
+                stop: stop.clone(),
+                totals,
+            };
+            let join = thread::Builder::new().name("rpc-accept".into()).spawn(move || a.run())?;
+            Some((join, waker))
+        } else {
+            None
+        };
+        let grace = match failed {
+            // The sender lives in `self.stop` and in handles, so this waits.
+            None => self.stopped.recv().unwrap_or(Duration::ZERO),
+            Some(_) => Duration::ZERO,
+        };
+        drop(self.stop);
+        stop.store(true, Ordering::SeqCst);
+        let mut panicked = false;
+        if let Some((join, waker)) = acceptor {
+            waker.wake()?;
+            panicked |= join.join().is_err();
+        }
+        workers.iter().for_each(|w| w.send(Msg::Stop(grace)));
+        for j in joins {
+            panicked |= j.join().is_err();
+        }
+        helpers.stop();
+        for j in helper_joins {
+            panicked |= j.join().is_err();
+        }
+        match failed {
+            Some(e) => Err(e),
+            None if panicked => Err(ServeError::Thread),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Binds the calling thread to the `i`-th core that it may use.
+fn pin_to(i: usize) {
+    let pinned = sunrpc_sys::thread::allowed_cpus().and_then(|cpus| match cpus.get(i % cpus.len().max(1)) {
+        Some(cpu) => sunrpc_sys::thread::pin(*cpu),
+        None => Ok(()),
+    });
+    if let Err(e) = pinned {
+        tracing::warn!("worker {i} is not pinned to a core: {e}");
+    }
+}
+
+/// Page slabs straight from the kernel, so that idle pages can go back to it.
+struct MappedSource;
+
+impl PageSource for MappedSource {
+    fn slab(&self, len: usize) -> Option<&'static mut [u8]> {
+        sunrpc_sys::slab::anonymous(len)
+    }
+
+    fn idle(&self, page: &mut [u8]) {
+        sunrpc_sys::slab::discard(page);
+    }
+}

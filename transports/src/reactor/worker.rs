@@ -1,0 +1,121 @@
+//! A worker thread: polls, and feeds the state machine.
+
+use super::conn::Managed;
+use super::mailbox::{Msg, WorkerMailbox};
+use mio::{Events, Interest, Poll, Token};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use sunrpc::svc::SvcWorker;
+use sunrpc::xprt::{XprtError, bits};
+
+/// The waker's token; transports use their slot, and there are never this many.
+pub(super) const WAKE: Token = Token(usize::MAX);
+/// Events taken from one poll.
+pub(super) const EVENTS: usize = 256;
+const TICK: Duration = Duration::from_secs(1);
+/// How soon a call is offered again to a full helper queue.
+const PARKED: Duration = Duration::from_millis(2);
+
+pub(super) struct WorkerThread {
+    pub(super) poll: Poll,
+    pub(super) svc: SvcWorker<Managed>,
+    pub(super) mailbox: Arc<WorkerMailbox>,
+}
+
+impl WorkerThread {
+    /// The thread's life: returns when the server has stopped.
+    pub(super) fn run(mut self) {
+        let start = Instant::now();
+        let mut events = Events::with_capacity(EVENTS);
+        let mut next_tick = TICK;
+        let mut deadline: Option<Duration> = None;
+        loop {
+            let now = start.elapsed();
+            let timeout = if self.svc.has_ready() || !self.mailbox.may_sleep() {
+                Duration::ZERO
+            } else if self.svc.has_parked() || deadline.is_some() {
+                PARKED
+            } else {
+                next_tick.saturating_sub(now)
+            };
+            if let Err(e) = self.poll.poll(&mut events, Some(timeout))
+                && e.kind() != std::io::ErrorKind::Interrupted
+            {
+                // Nothing can be served without events; this does not happen with valid descriptors.
+                tracing::error!("poll failed: {e}");
+                std::thread::sleep(PARKED);
+            }
+            self.mailbox.woke();
+            for ev in events.iter().filter(|ev| ev.token() != WAKE) {
+                let mut set = 0;
+                if ev.is_readable() {
+                    set |= bits::DATA;
+                }
+                if ev.is_writable() {
+                    set |= bits::WSPACE;
+                }
+                if ev.is_error() {
+                    set |= bits::ERRQ | bits::HUP | bits::DATA;
+                }
+                if ev.is_read_closed() || ev.is_write_closed() {
+                    set |= bits::HUP | bits::DATA;
+                }
+                self.svc.event(ev.token().0 as u32, set);
+            }
+            let now = start.elapsed();
+            let now_ms = now.as_millis() as u64;
+            while let Some(msg) = self.mailbox.pop() {
+                match msg {
+                    Msg::Conn(x) => self.adopt(*x, now_ms),
+                    Msg::Done(d) => self.svc.deliver(d),
+                    Msg::Evict(state) => {
+                        if let Some(id) = state.id().filter(|_| state.doomed()) {
+                            self.svc.close(id);
+                        }
+                    }
+                    Msg::Stop(grace) => deadline = Some(now + grace),
+                }
+            }
+            self.svc.run(now_ms);
+            if now >= next_tick {
+                self.svc.tick(now_ms);
+                next_tick = now + TICK;
+            }
+            self.account();
+            if deadline.is_some_and(|d| now >= d || (self.svc.quiet() && !self.svc.has_ready())) {
+                self.svc.close_all();
+                self.account();
+                return;
+            }
+        }
+    }
+
+    fn adopt(&mut self, x: Managed, now: u64) {
+        let state = x.state.clone();
+        let id = self.svc.add(x, now);
+        state.set_id(id);
+        let token = Token(id.slot as usize);
+        let Some(x) = self.svc.xprt_mut(id) else { return };
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        if let Err(e) = self.poll.registry().register(x.x.source(), token, interest) {
+            tracing::warn!("cannot watch a new connection: {e}");
+            self.svc.close(id);
+        }
+    }
+
+    fn account(&mut self) {
+        for id in self.svc.take_validated() {
+            if let Some(x) = self.svc.xprt_mut(id) {
+                x.state.validate();
+            }
+        }
+        for c in self.svc.take_closed() {
+            match &c.why {
+                XprtError::Eof | XprtError::Stopping | XprtError::Idle => {
+                    tracing::debug!(peer = %c.peer, "closed: {}", c.why);
+                }
+                why => tracing::debug!(peer = %c.peer, validated = c.validated, "closed: {why}"),
+            }
+        }
+    }
+}

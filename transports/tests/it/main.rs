@@ -1,0 +1,6 @@
+//! Transports and reactor, end to end over real sockets.
+#![allow(unreachable_pub)]
+
+mod common;
+mod hostile;
+mod tcp;

@@ -1,0 +1,94 @@
+//! The service loop over real sockets.
+
+#![cfg(feature = "tcp")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+
+use crate::common::*;
+use std::io::Write;
+use std::time::Duration;
+use sunrpc::clnt::{Client, ClntError};
+use sunrpc::msg::AcceptStat;
+use sunrpc::svc::SvcLimits;
+use sunrpc_transports::connect;
+
+#[test]
+fn every_kind_of_procedure_answers() {
+    let r = start(|b| b);
+    let mut c = Client::new(connect(&r.url()).unwrap(), PROG, 1);
+    c.call::<(), ()>(NULL, &()).unwrap();
+    assert_eq!(c.call::<u32, u32>(SLOW, &5).unwrap(), 6);
+    assert_eq!(c.call::<u32, u32>(LATER, &5).unwrap(), 7);
+    assert!(matches!(c.call::<(), u32>(FORGET, &()), Err(ClntError::Accept(AcceptStat::SystemErr))));
+    assert!(matches!(c.call::<(), ()>(9, &()), Err(ClntError::Accept(AcceptStat::ProcUnavail))));
+    let mut c = Client::new(connect(&r.url()).unwrap(), PROG, 2);
+    assert!(matches!(
+        c.call::<(), ()>(NULL, &()),
+        Err(ClntError::Accept(AcceptStat::ProgMismatch { low: 1, high: 3 }))
+    ));
+    let mut c = Client::new(connect(&r.url()).unwrap(), 99, 1);
+    assert!(matches!(c.call::<(), ()>(NULL, &()), Err(ClntError::Accept(AcceptStat::ProgUnavail))));
+    r.stop();
+}
+
+#[test]
+fn payloads_of_every_size_come_back_whole() {
+    let r = start(|b| b);
+    let mut s = r.raw();
+    for n in
+        [0usize, 1, 3, 4, 4000, 4095, 4096, 4097, 60_000, 65_536, 100_001, 300_000, (1 << 20) - 1, 1 << 20]
+    {
+        let data: Vec<u8> = (0..n).map(|i| (i * 7 + i / 251) as u8).collect();
+        let mut args = (n as u32).to_be_bytes().to_vec();
+        args.extend_from_slice(&data);
+        args.resize(args.len().next_multiple_of(4), 0);
+        s.write_all(&call(n as u32, 1, ECHO, &args)).unwrap();
+        let rec = record(&mut s).unwrap();
+        assert_eq!(words(&rec[..24]), [n as u32, 1, 0, 0, 0, 0]);
+        assert!(rec[24..] == args[..], "{n} bytes");
+    }
+    r.stop();
+}
+
+#[test]
+fn pipelined_calls_in_one_segment_are_all_answered() {
+    let r = start(|b| b);
+    let mut s = r.raw();
+    // More than one turn's budget, then silence: nothing but the turns themselves can answer the rest.
+    let burst: Vec<u8> =
+        (0..1000).flat_map(|i| call(i, 1, if i % 10 == 9 { SLOW } else { NULL }, &args(i))).collect();
+    fn args(i: u32) -> Vec<u8> {
+        if i % 10 == 9 { i.to_be_bytes().to_vec() } else { vec![] }
+    }
+    s.write_all(&burst).unwrap();
+    let mut seen: Vec<u32> = (0..1000).map(|_| words(&record(&mut s).unwrap())[0]).collect();
+    seen.sort_unstable();
+    assert_eq!(seen, (0..1000).collect::<Vec<_>>());
+    r.stop();
+}
+
+#[test]
+fn a_reader_that_stalls_gets_right_bytes_and_is_not_read_meanwhile() {
+    let r = start(|b| b.limits(SvcLimits { send_queue: 1 << 20, ..SvcLimits::default() }));
+    let mut s = r.raw();
+    let n = 200_000u32;
+    for i in 0..100 {
+        s.write_all(&call(i, 1, FILL, &n.to_be_bytes())).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    for i in 0..100 {
+        let rec = record(&mut s).unwrap();
+        assert_eq!(words(&rec[..28]), [i, 1, 0, 0, 0, 0, n]);
+        assert!(rec[28..].iter().all(|b| *b == b'f'));
+    }
+    r.stop();
+}
+
+#[test]
+fn stopping_finishes_what_is_in_progress() {
+    let r = start(|b| b);
+    let mut s = r.raw();
+    s.write_all(&call(1, 1, LATER, &1u32.to_be_bytes())).unwrap();
+    assert_eq!(words(&record(&mut s).unwrap()).last(), Some(&3));
+    r.stop();
+    assert_eq!(record(&mut s), None);
+}
