@@ -27,6 +27,8 @@ pub struct Env<'a> {
     pub mailbox: &'a Arc<dyn Mailbox>,
     /// True on helper threads.
     pub blocking: bool,
+    /// An earlier call validated the connection.
+    pub validated: bool,
 }
 
 /// What became of a record.
@@ -40,9 +42,15 @@ pub enum Disposition {
     /// No reply, and none will come.
     Nothing,
     /// The procedure wants to wait: run the record again on a helper.
-    WouldBlock,
+    WouldBlock {
+        /// The call validates its connection.
+        validated: bool,
+    },
     /// A responder will deliver the reply.
-    Later,
+    Later {
+        /// The call validates its connection.
+        validated: bool,
+    },
     /// The record is no call: close the transport.
     Close,
 }
@@ -170,7 +178,7 @@ impl Service {
         };
         if info.blocking && !env.blocking {
             self.stats.would_block += 1;
-            return Disposition::WouldBlock;
+            return Disposition::WouldBlock { validated: self.validates(at, env) };
         }
         let r = self.run(at, &info, &h, &cred, d.clone(), env, out, pool);
         let r = match r {
@@ -189,18 +197,17 @@ impl Service {
         match r {
             Ok(Flow::Done) => {
                 self.stats.accepted += 1;
-                let validated = self.bound.get(at).is_some_and(|b| b.program.admits(env.peer));
-                return Disposition::Reply { validated };
+                return Disposition::Reply { validated: self.validates(at, env) };
             }
             Ok(Flow::WouldBlock) if !env.blocking => {
                 out.truncate(start, pool);
                 self.stats.would_block += 1;
-                return Disposition::WouldBlock;
+                return Disposition::WouldBlock { validated: self.validates(at, env) };
             }
             Ok(Flow::Later) => {
                 out.truncate(start, pool);
                 self.stats.later += 1;
-                return Disposition::Later;
+                return Disposition::Later { validated: self.validates(at, env) };
             }
             Err(RpcError::Drop) => {
                 out.truncate(start, pool);
@@ -227,6 +234,13 @@ impl Service {
                 self.accept_error(env, out, pool, xid, AcceptStat::SystemErr)
             }
         }
+    }
+
+    /// Whether the call that the authenticator accepted validates its connection: the program's word, asked for
+    /// until it is given once.
+    #[inline]
+    fn validates(&self, at: usize, env: &Env<'_>) -> bool {
+        env.validated || self.bound.get(at).is_some_and(|b| b.program.admits(env.peer))
     }
 
     fn authenticate(&mut self, h: &CallHeader<'_>) -> Verdict {

@@ -328,7 +328,7 @@ impl<X: Xprt> SvcWorker<X> {
                 bytes: 0,
                 in_flight: e.in_flight,
                 parked: None,
-                validated: false,
+                validated: e.validated,
                 close: false,
             };
             let r = e.x.recvfrom(&mut self.room, &mut sink);
@@ -499,21 +499,30 @@ impl RecordSink for Turn<'_> {
     fn record(&mut self, rec: &mut Incoming<'_>, pool: &mut PagePool) -> ControlFlow<()> {
         self.records += 1;
         self.stats.records += 1;
-        let env =
-            Env { peer: &self.peer, caps: &self.caps, xprt: self.id, mailbox: self.mailbox, blocking: false };
+        let env = Env {
+            peer: &self.peer,
+            caps: &self.caps,
+            xprt: self.id,
+            mailbox: self.mailbox,
+            blocking: false,
+            validated: self.validated,
+        };
         let r = rec.record();
         self.bytes += r.head.len() + r.spans.len() * PAGE_SIZE;
         match self.service.process(r, &env, self.out, pool) {
             Disposition::Reply { validated } => self.validated |= validated,
             Disposition::Nothing => {}
-            Disposition::Later => self.in_flight += 1,
+            Disposition::Later { validated } => {
+                self.validated |= validated;
+                self.in_flight += 1;
+            }
             Disposition::Close => {
                 self.close = true;
                 return ControlFlow::Break(());
             }
-            Disposition::WouldBlock => {
+            Disposition::WouldBlock { validated } => {
+                self.validated |= validated;
                 self.in_flight += 1;
-                self.validated = true;
                 let job = Job {
                     record: rec.to_owned_record(),
                     from: self.id,

@@ -94,14 +94,21 @@ fn run_job(service: &mut Service, job: &Job, pool: &mut PagePool) -> Option<Repl
         tracing::warn!("out of pages: a call is dropped; the client will send it again");
         return Some(Reply::Close);
     }
-    let env = Env { peer: &job.peer, caps: &job.caps, xprt: job.from, mailbox: &job.mailbox, blocking: true };
+    let env = Env {
+        peer: &job.peer,
+        caps: &job.caps,
+        xprt: job.from,
+        mailbox: &job.mailbox,
+        blocking: true,
+        validated: true,
+    };
     let mut out = XdrBuf::new();
     Some(match service.process(job.record.record(), &env, &mut out, pool) {
         Disposition::Reply { .. } => Reply::Pages(out),
-        Disposition::Nothing | Disposition::WouldBlock => Reply::Nothing,
+        Disposition::Nothing | Disposition::WouldBlock { .. } => Reply::Nothing,
         Disposition::Close => Reply::Close,
         // The responder's delivery is the one that counts.
-        Disposition::Later => return None,
+        Disposition::Later { .. } => return None,
     })
 }
 

@@ -1,0 +1,413 @@
+//! The service loop against a transport that the test plays itself: no sockets, no threads, no clock.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use sunrpc::page::{BoxedSource, PageDepot, PagePool, PageSpan, PageWriter, XdrBuf};
+use sunrpc::svc::{
+    Call, Delivery, Dispatch, Flow, Job, Mailbox, Offload, ProcInfo, Program, Reply, RpcError, Service,
+    SvcLimits, SvcWorker, VersionInfo,
+};
+use sunrpc::xdr::{Decoder, XdrWrite};
+use sunrpc::xprt::{Incoming, PeerAddr, RecordSink, Recv, Room, Xprt, XprtCaps, XprtError, XprtId, bits};
+
+const PROG: u32 = 0x2000_0001;
+const NULL: u32 = 0;
+const FILL: u32 = 1;
+const WAIT: u32 = 2;
+
+struct Test;
+
+impl Program for Test {
+    fn number(&self) -> u32 {
+        PROG
+    }
+
+    fn name(&self) -> &'static str {
+        "test"
+    }
+
+    fn versions(&self) -> &[VersionInfo] {
+        const PROCS: &[ProcInfo] =
+            &[ProcInfo::new("NULL", 0), ProcInfo::new("FILL", 1 << 20), ProcInfo::new("WAIT", 4)];
+        const VERSIONS: &[VersionInfo] = &[VersionInfo { vers: 1, procs: PROCS }];
+        VERSIONS
+    }
+
+    fn attach(&self) -> Result<Box<dyn Dispatch>, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(Box::new(Test))
+    }
+
+    fn admits(&self, peer: &PeerAddr) -> bool {
+        matches!(peer, PeerAddr::Local { uid: 0, .. })
+    }
+}
+
+impl Dispatch for Test {
+    fn call(
+        &mut self,
+        cx: &mut Call<'_>,
+        args: &mut Decoder<'_>,
+        out: &mut PageWriter<'_>,
+    ) -> Result<Flow, RpcError> {
+        match cx.proc {
+            WAIT if !cx.blocking => return Ok(Flow::WouldBlock),
+            FILL => {
+                let n = args.u32()?;
+                (0..n / 4).try_for_each(|_| out.put_u32(0x66)).map_err(|_| RpcError::SystemErr)?;
+            }
+            _ => {}
+        }
+        args.finish()?;
+        Ok(Flow::Done)
+    }
+}
+
+/// What the test sees and decides of one transport.
+#[derive(Default)]
+struct Wire {
+    input: VecDeque<Vec<u8>>,
+    eof: bool,
+    /// Bytes that the network takes before it is full.
+    window: usize,
+    sent: Vec<u8>,
+    flushes: usize,
+    detached: bool,
+}
+
+#[derive(Clone)]
+struct FakeXprt {
+    wire: Rc<RefCell<Wire>>,
+    tx: Rc<RefCell<VecDeque<PageSpan>>>,
+    peer: PeerAddr,
+}
+
+impl FakeXprt {
+    fn new(uid: u32) -> Self {
+        let wire = Rc::new(RefCell::new(Wire { window: usize::MAX, ..Wire::default() }));
+        FakeXprt { wire, tx: Rc::default(), peer: PeerAddr::Local { uid, pid: 1 } }
+    }
+
+    fn push(&self, calls: impl IntoIterator<Item = Vec<u8>>) {
+        self.wire.borrow_mut().input.extend(calls);
+    }
+
+    fn xids(&self) -> Vec<u32> {
+        let w = self.wire.borrow();
+        let (mut at, mut xids) = (0, Vec::new());
+        while let Some(head) = w.sent.get(at..at + 8) {
+            xids.push(u32::from_be_bytes(head[4..8].try_into().unwrap()));
+            at += 4 + (u32::from_be_bytes(head[..4].try_into().unwrap()) & 0x7fff_ffff) as usize;
+        }
+        xids
+    }
+}
+
+impl Xprt for FakeXprt {
+    fn caps(&self) -> &XprtCaps {
+        &XprtCaps { class: "fake", stream: true, congestion_control: true, max_payload: 1 << 20 }
+    }
+
+    fn peer(&self) -> &PeerAddr {
+        &self.peer
+    }
+
+    fn recvfrom(&mut self, room: &mut Room, sink: &mut dyn RecordSink) -> Result<Recv, XprtError> {
+        loop {
+            let Some(rec) = self.wire.borrow_mut().input.pop_front() else {
+                return if self.wire.borrow().eof { Err(XprtError::Eof) } else { Ok(Recv::Drained) };
+            };
+            if let ControlFlow::Break(()) = sink.record(&mut Incoming::Whole(&rec), &mut room.pool) {
+                return Ok(Recv::More);
+            }
+        }
+    }
+
+    fn sendto(&mut self, replies: &mut XdrBuf) {
+        self.tx.borrow_mut().extend(replies.drain());
+    }
+
+    fn flush(&mut self, pool: &mut PagePool) -> Result<(), XprtError> {
+        let mut w = self.wire.borrow_mut();
+        w.flushes += 1;
+        let mut tx = self.tx.borrow_mut();
+        while let Some(s) = tx.front_mut() {
+            let n = s.as_slice().len().min(w.window);
+            w.window -= n;
+            w.sent.extend_from_slice(&s.as_slice()[..n]);
+            s.advance(n);
+            if !s.is_empty() {
+                break;
+            }
+            pool.put(tx.pop_front().unwrap().into_page());
+        }
+        Ok(())
+    }
+
+    fn queued(&self) -> usize {
+        self.tx.borrow().iter().map(|s| s.as_slice().len()).sum()
+    }
+
+    fn sent(&self) -> u64 {
+        self.wire.borrow().sent.len() as u64
+    }
+
+    fn release_ctxt(&mut self, _pool: &mut PagePool) {}
+
+    fn detach(&mut self, pool: &mut PagePool) {
+        self.tx.borrow_mut().drain(..).for_each(|s| pool.put(s.into_page()));
+        self.wire.borrow_mut().detached = true;
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: Mutex<Vec<Job>>,
+    room: Mutex<usize>,
+}
+
+impl Offload for Queue {
+    fn submit(&self, job: Job) -> Result<(), Job> {
+        let mut room = self.room.lock().unwrap();
+        if *room == 0 {
+            return Err(job);
+        }
+        *room -= 1;
+        self.jobs.lock().unwrap().push(job);
+        Ok(())
+    }
+}
+
+struct NoMail;
+
+impl Mailbox for NoMail {
+    fn post(&self, _d: Delivery) {}
+}
+
+struct Rig {
+    w: SvcWorker<FakeXprt>,
+    queue: Arc<Queue>,
+    depot: Arc<PageDepot>,
+    now: u64,
+}
+
+impl Rig {
+    fn new(limits: SvcLimits) -> Self {
+        let depot = PageDepot::new(BoxedSource, 4096);
+        let queue = Arc::new(Queue::default());
+        *queue.room.lock().unwrap() = usize::MAX;
+        let service = Service::attach(&[Arc::new(Test)]).unwrap();
+        let w =
+            SvcWorker::new(service, PagePool::new(depot.clone()), limits, Arc::new(NoMail), queue.clone());
+        Rig { w, queue, depot, now: 0 }
+    }
+
+    fn add(&mut self, uid: u32) -> (FakeXprt, XprtId) {
+        let x = FakeXprt::new(uid);
+        let id = self.w.add(x.clone(), self.now);
+        (x, id)
+    }
+
+    /// Everything that can be done without further events.
+    fn settle(&mut self) {
+        while self.w.has_ready() {
+            self.w.run(self.now);
+        }
+    }
+
+    fn answer(&mut self, job: &Job) {
+        self.w.deliver(Delivery { to: job.from, reply: Reply::Bytes(vec![0x80, 0, 0, 4, 0, 0, 0, 99]) });
+    }
+
+    /// After everything is closed, every page is back.
+    fn end(mut self) {
+        self.w.close_all();
+        drop(self.w);
+        assert_eq!(self.depot.free(), self.depot.cut(), "pages are missing");
+    }
+}
+
+fn call(xid: u32, proc: u32, args: &[u32]) -> Vec<u8> {
+    let head = [xid, 0, 2, PROG, 1, proc, 0, 0, 0, 0];
+    head.iter().chain(args).flat_map(|w| w.to_be_bytes()).collect()
+}
+
+fn nulls(xids: std::ops::Range<u32>) -> impl Iterator<Item = Vec<u8>> {
+    xids.map(|x| call(x, NULL, &[]))
+}
+
+#[test]
+fn a_turn_ends_with_one_flush_and_a_busy_transport_goes_to_the_tail() {
+    let mut r = Rig::new(SvcLimits::default());
+    let (a, _) = r.add(0);
+    let (b, _) = r.add(0);
+    a.push(nulls(0..100));
+    b.push(nulls(0..1));
+    r.w.run(0);
+    assert_eq!(a.xids(), (0..32).collect::<Vec<_>>(), "one turn's records");
+    assert_eq!(b.xids(), [0], "the other transport had its turn in the same round");
+    assert_eq!(a.wire.borrow().flushes, 1);
+    r.settle();
+    assert_eq!(a.xids(), (0..100).collect::<Vec<_>>());
+    assert_eq!(a.wire.borrow().flushes, 4);
+    r.end();
+}
+
+#[test]
+fn a_full_send_queue_stops_reading_until_half_has_drained() {
+    let limits = SvcLimits { send_queue: 64 << 10, ..SvcLimits::default() };
+    let mut r = Rig::new(limits);
+    let (a, id) = r.add(0);
+    a.wire.borrow_mut().window = 0;
+    a.push((0..20).map(|x| call(x, FILL, &[16 << 10])));
+    r.settle();
+    let left = a.wire.borrow().input.len();
+    assert!(left > 12, "{} calls were taken beyond the bound", 20 - left);
+    // A little room is not enough to read again.
+    a.wire.borrow_mut().window = 1000;
+    r.w.event(id.slot, bits::WSPACE | bits::DATA);
+    r.settle();
+    assert_eq!(a.wire.borrow().input.len(), left);
+    a.wire.borrow_mut().window = 48 << 10;
+    r.w.event(id.slot, bits::WSPACE);
+    r.settle();
+    assert!(a.wire.borrow().input.len() < left, "half has drained: calls are taken again");
+    a.wire.borrow_mut().window = usize::MAX;
+    r.w.event(id.slot, bits::WSPACE);
+    r.settle();
+    assert_eq!(a.xids(), (0..20).collect::<Vec<_>>(), "no call is lost or repeated");
+    r.end();
+}
+
+#[test]
+fn calls_in_flight_are_bounded_and_their_end_lets_the_next_in() {
+    let mut r = Rig::new(SvcLimits { in_flight: 3, ..SvcLimits::default() });
+    let (a, _) = r.add(0);
+    a.push((0..5).map(|x| call(x, WAIT, &[])));
+    r.settle();
+    let jobs: Vec<Job> = r.queue.jobs.lock().unwrap().drain(..).collect();
+    assert_eq!(jobs.len(), 3);
+    r.answer(&jobs[0]);
+    r.settle();
+    assert_eq!(r.queue.jobs.lock().unwrap().len(), 1);
+    assert_eq!(a.xids(), [99]);
+    r.end();
+}
+
+#[test]
+fn a_full_helper_queue_parks_the_call_and_the_transport() {
+    let mut r = Rig::new(SvcLimits::default());
+    *r.queue.room.lock().unwrap() = 0;
+    let (a, _) = r.add(0);
+    a.push([call(1, WAIT, &[]), call(2, NULL, &[])]);
+    r.settle();
+    assert!(r.w.has_parked());
+    assert_eq!(a.xids(), [0u32; 0], "nothing behind the parked call is read");
+    r.w.run(1);
+    assert!(r.w.has_parked());
+    *r.queue.room.lock().unwrap() = 1;
+    r.w.run(2);
+    r.settle();
+    assert!(!r.w.has_parked());
+    assert_eq!(r.queue.jobs.lock().unwrap().len(), 1);
+    assert_eq!(a.xids(), [2]);
+    r.end();
+}
+
+#[test]
+fn a_late_reply_never_reaches_the_next_tenant_of_the_slot() {
+    let mut r = Rig::new(SvcLimits::default());
+    let (a, id) = r.add(0);
+    a.push([call(1, WAIT, &[])]);
+    r.settle();
+    r.w.close(id);
+    r.settle();
+    assert!(a.wire.borrow().detached);
+    let (b, next) = r.add(0);
+    assert_eq!(next.slot, id.slot);
+    let job = r.queue.jobs.lock().unwrap().pop().unwrap();
+    r.answer(&job);
+    r.settle();
+    assert_eq!(b.xids(), [0u32; 0]);
+    assert_eq!(r.w.stats().orphaned, 1);
+    r.end();
+}
+
+#[test]
+fn replies_of_earlier_calls_leave_before_the_end_of_input_closes() {
+    let mut r = Rig::new(SvcLimits::default());
+    let (a, _) = r.add(0);
+    a.push(nulls(0..3));
+    a.wire.borrow_mut().eof = true;
+    r.settle();
+    assert_eq!(a.xids(), [0, 1, 2]);
+    assert!(a.wire.borrow().detached);
+    assert!(matches!(r.w.take_closed()[..], [ref c] if matches!(c.why, XprtError::Eof) && c.validated));
+    r.end();
+}
+
+#[test]
+fn only_a_peer_that_the_program_admits_is_validated() {
+    let mut r = Rig::new(SvcLimits::default());
+    let (a, good) = r.add(0);
+    let (b, _) = r.add(1000);
+    let (c, _) = r.add(0);
+    let (d, _) = r.add(1000);
+    a.push([call(1, NULL, &[])]);
+    b.push([call(1, NULL, &[]), call(2, WAIT, &[])]);
+    c.push([call(1, 77, &[]), call(2, NULL, &[0])]);
+    d.push([call(1, WAIT, &[])]);
+    r.settle();
+    assert_eq!(r.w.take_validated(), [good], "an error reply or a strange peer validates nothing");
+    r.end();
+}
+
+#[test]
+fn stalled_and_idle_transports_end_and_working_ones_stay() {
+    let mut r = Rig::new(SvcLimits { stall_ms: 1000, idle_ms: 5000, ..SvcLimits::default() });
+    let (stalled, _) = r.add(0);
+    let (slow, slow_id) = r.add(0);
+    let (waiting, _) = r.add(0);
+    let (idle, _) = r.add(0);
+    for x in [&stalled, &slow] {
+        x.wire.borrow_mut().window = 10;
+        x.push([call(1, FILL, &[4096])]);
+    }
+    waiting.push([call(1, WAIT, &[])]);
+    r.settle();
+    for now in (500..=6000).step_by(500) {
+        r.now = now;
+        slow.wire.borrow_mut().window += 10;
+        r.w.event(slow_id.slot, bits::WSPACE);
+        r.settle();
+        r.w.tick(now);
+    }
+    assert!(stalled.wire.borrow().detached, "no byte of progress");
+    assert!(!slow.wire.borrow().detached, "progress, if slow");
+    assert!(!waiting.wire.borrow().detached, "its call is in progress");
+    assert!(idle.wire.borrow().detached);
+    let why: Vec<_> = r.w.take_closed().into_iter().map(|c| c.why.to_string()).collect();
+    assert_eq!(why, [XprtError::Stalled.to_string(), XprtError::Idle.to_string()]);
+    r.end();
+}
+
+#[test]
+fn without_pages_no_call_is_taken_and_none_is_lost() {
+    let mut r = Rig::new(SvcLimits::default());
+    let (a, _) = r.add(0);
+    // Somebody else holds nearly all pages.
+    let mut other = PagePool::new(r.depot.clone());
+    assert!(other.ensure(4096 - 256));
+    let hog: Vec<_> = (0..4096 - 256).map(|_| other.take().unwrap()).collect();
+    a.push(nulls(0..2));
+    r.w.run(0);
+    assert_eq!(a.xids(), [0u32; 0]);
+    assert!(r.w.stats().no_pages > 0 && r.w.has_ready());
+    hog.into_iter().for_each(|p| other.put(p));
+    drop(other);
+    r.settle();
+    assert_eq!(a.xids(), [0, 1]);
+    r.end();
+}
