@@ -1,1 +1,19 @@
-//! See the workspace README.
+//! A user-space NFS server on the sunrpc framework.
+//!
+//! | module | what it knows |
+//! |---|---|
+//! | [`config`] | command line and TOML file |
+//! | [`export`] | what is exported, to whom, with which rights |
+//! | [`fh`] | the file handles that clients see |
+//! | [`vfs`] | the seam to file systems, and the two that ship |
+//! | [`mount`] | the MOUNT protocol |
+//! | [`v3`] | NFS version 3 |
+//! | [`proto`] | types generated from the `.x` files |
+
+pub mod config;
+pub mod export;
+pub mod fh;
+pub mod mount;
+pub mod proto;
+pub mod v3;
+pub mod vfs;

@@ -27,9 +27,26 @@ pub mod xprt;
 #[macro_export]
 macro_rules! include_program {
     ($name:ident) => {
-        #[allow(missing_docs, unreachable_pub)]
+        #[allow(
+            missing_docs,
+            unreachable_pub,
+            dead_code,
+            non_camel_case_types,
+            non_snake_case,
+            non_upper_case_globals,
+            clippy::all,
+            clippy::pedantic
+        )]
         pub mod $name {
             include!(concat!(env!("OUT_DIR"), "/", stringify!($name), ".rs"));
         }
     };
+}
+
+/// Without the feature `xdr-codec`, generated code has no bridge.
+#[cfg(not(feature = "xdr-codec"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! xdr_codec_bridge {
+    ($($any:tt)*) => {};
 }

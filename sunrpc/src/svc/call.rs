@@ -1,5 +1,6 @@
 //! What a procedure sees of a call, and how it answers.
 
+use super::Flow;
 use super::job::{Delivery, Mailbox, Reply};
 use crate::auth::SvcCred;
 use crate::msg::{self, AcceptStat, AuthStat, OpaqueAuth};
@@ -48,6 +49,31 @@ pub enum Outcome<T> {
     Later(Deferred),
     /// With an error in the RPC tier.
     Fail(RpcError),
+}
+
+impl<T> Outcome<T> {
+    /// The same outcome with other results.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Outcome<U> {
+        match self {
+            Outcome::Done(v) => Outcome::Done(f(v)),
+            Outcome::WouldBlock => Outcome::WouldBlock,
+            Outcome::Later(token) => Outcome::Later(token),
+            Outcome::Fail(e) => Outcome::Fail(e),
+        }
+    }
+}
+
+impl<T: Encode> Outcome<T> {
+    /// Writes the results, if there are any: what a dispatcher does with a procedure's answer. Results beyond their
+    /// bound are SYSTEM_ERR.
+    pub fn write<W: XdrWrite>(self, w: &mut W) -> Result<Flow, RpcError> {
+        match self {
+            Outcome::Done(v) => v.encode_owned(w).map(|()| Flow::Done).map_err(|_| RpcError::SystemErr),
+            Outcome::WouldBlock => Ok(Flow::WouldBlock),
+            Outcome::Later(_) => Ok(Flow::Later),
+            Outcome::Fail(e) => Err(e),
+        }
+    }
 }
 
 impl<T> From<Result<T, RpcError>> for Outcome<T> {

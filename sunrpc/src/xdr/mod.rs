@@ -17,7 +17,7 @@ mod types;
 
 pub use decode::{Decode, Decoder, MAX_DEPTH};
 pub use encode::{Encode, SliceWriter, VecWriter, XdrWrite, to_vec};
-pub use types::{Array, List, XdrString};
+pub use types::{Array, FixedOpaque, List, XdrString};
 
 /// Bytes of padding that bring `len` to a multiple of four (RFC 4506 section 3).
 #[inline]

@@ -172,6 +172,51 @@ impl<'a, T: Decode<'a> + std::fmt::Debug> std::fmt::Debug for List<'a, T> {
     }
 }
 
+/// Opaque data of fixed length (RFC 4506 section 4.9) where a type with a codec is needed: byte arrays have none of
+/// their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FixedOpaque<const N: usize>(pub [u8; N]);
+
+impl<'a, const N: usize> Decode<'a> for FixedOpaque<N> {
+    const MIN_SIZE: usize = super::padded(N);
+    #[inline]
+    fn decode(d: &mut Decoder<'a>) -> Result<Self, XdrError> {
+        d.opaque_array().map(|b| FixedOpaque(*b))
+    }
+}
+
+impl<const N: usize> Encode for FixedOpaque<N> {
+    #[inline]
+    fn encode<W: XdrWrite>(&self, w: &mut W) -> Result<(), XdrError> {
+        w.put_opaque_fixed(&self.0)
+    }
+}
+
+/// Bytes that an owned array may reserve before its elements are there.
+const RESERVE: usize = 4096;
+
+impl<'a> Decoder<'a> {
+    /// An owned variable-length array of at most `max` elements. Memory is taken as elements turn up, not by their
+    /// claimed number.
+    pub fn vec<T: Decode<'a>>(&mut self, max: u32) -> Result<Vec<T>, XdrError> {
+        let len = self.count(max, T::MIN_SIZE)?;
+        let mut out = Vec::with_capacity(len.min(RESERVE / size_of::<T>().max(1)));
+        for _ in 0..len {
+            out.push(T::decode(self)?);
+        }
+        Ok(out)
+    }
+
+    /// An owned linked list (`struct node { ...; node *next; }`), read in a loop that the record's end bounds.
+    pub fn list<T: Decode<'a>>(&mut self) -> Result<Vec<T>, XdrError> {
+        let mut out = Vec::new();
+        while self.bool()? {
+            out.push(T::decode(self)?);
+        }
+        Ok(out)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

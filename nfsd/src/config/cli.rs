@@ -1,0 +1,215 @@
+//! The command line.
+
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+
+const ABOUT: &str = "NFS server in user space: serves directories over NFSv3 and MOUNT, on one port";
+
+const EXAMPLES: &str = "\
+Examples:
+  nfsd /srv/data
+      Serve /srv/data read-write to this host only, on port 2049. Prints the mount command.
+  nfsd --clients 192.168.1.0/24,fd00::/8 /srv/data
+      The same for two networks.
+  nfsd --read-only --squash all --clients 0.0.0.0/0,::/0 /srv/pub
+      Everybody may read, as nobody.
+  nfsd --listen tcp://127.0.0.1:3049 --insecure ~/shared
+      Without root: serves as the user who started it, with that user's rights only.
+  nfsd --config /etc/nfsd.toml
+      Several exports. Flags override the file.
+
+`nfsd DIR` is short for `nfsd serve DIR`; a directory named like a command is written ./serve.
+
+Configuration file (every key is optional but `path`):
+  listen = [\"tcp://[::]:2049\"]
+  threads = 4
+  state_dir = \"/var/lib/nfsd\"
+  rpcbind = \"off\"
+
+  [[export]]
+  path = \"/srv/data\"                # absolute; clients may mount this name
+  pseudo = \"/data\"                  # or this one
+  clients = [\"192.168.1.0/24\"]      # networks, addresses, \"localhost\"; default: this host only
+  insecure = false                  # accept source ports above 1023
+  access = \"rw\"                     # or \"ro\"
+  squash = \"root\"                   # or \"all\", \"none\"
+  anonuid = 65534                   # whom squashed callers become
+  anongid = 65534
+  sync = true                       # false loses acknowledged changes in a crash
+  sec = [\"sys\", \"none\"]             # accepted flavors, preferred first
+
+State directory: the key that protects file handles, and the numbers of exports.
+Lose it, and clients must unmount and mount again.
+Default: /var/lib/nfsd for root, else $XDG_STATE_HOME/nfsd or ~/.local/state/nfsd.";
+
+const USAGE: &str = "nfsd [serve] [OPTIONS] DIR...
+       nfsd [serve] [OPTIONS] --config FILE [DIR]...";
+
+/// The program's arguments.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "nfsd", bin_name = "nfsd", version, about = ABOUT)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the program can do.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Command {
+    /// Serve directories until SIGTERM
+    #[command(long_about = ABOUT, override_usage = USAGE, after_long_help = EXAMPLES)]
+    Serve(ServeArgs),
+}
+
+/// Arguments of `serve`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ServeArgs {
+    /// Directory to serve, besides those of the configuration file
+    #[arg(value_name = "DIR")]
+    pub dirs: Vec<PathBuf>,
+
+    /// Where to listen, for NFS and MOUNT alike; may be repeated [default: tcp://[::]:2049, which takes IPv4 too]
+    #[arg(long, value_name = "URL")]
+    pub listen: Vec<String>,
+
+    /// Who may mount: networks, addresses, "localhost" [default: this host only]
+    #[arg(long, value_name = "CIDR[,...]", value_delimiter = ',')]
+    pub clients: Vec<String>,
+
+    /// Accept source ports above 1023, which any user of a client may have
+    #[arg(long)]
+    pub insecure: bool,
+
+    /// Refuse everything that modifies
+    #[arg(long)]
+    pub read_only: bool,
+
+    /// Whose user ids are replaced by nobody's [default: root]
+    #[arg(long, value_enum, value_name = "WHO")]
+    pub squash: Option<SquashArg>,
+
+    /// Answer before changes are on stable storage: faster, and a crash loses what clients believe is safe
+    #[arg(long)]
+    pub no_sync: bool,
+
+    /// Worker threads [default: one per processor]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroU16>,
+
+    /// Where handle key and export numbers are kept
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+
+    /// Configuration file (TOML); flags override it
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Registration with a portmapper; only "off" in this release
+    #[arg(long, value_name = "MODE")]
+    pub rpcbind: Option<String>,
+
+    /// What to log: error, warn, info, debug, trace, or directives such as nfsd=debug,sunrpc=info
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub log_level: String,
+}
+
+/// Whose ids are replaced, as a flag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SquashArg {
+    /// User 0 and group 0
+    Root,
+    /// Everybody
+    All,
+    /// Nobody: a client's root is root here
+    None,
+}
+
+impl Cli {
+    /// Parses arguments, the program's name first. `nfsd ARGS` without a command is `nfsd serve ARGS`.
+    ///
+    /// # Errors
+    /// What clap says, including requests for help; print it and exit with its `exit_code`.
+    pub fn parse_args<T: Into<OsString>>(args: impl IntoIterator<Item = T>) -> Result<Self, clap::Error> {
+        Cli::try_parse_from(with_command(args.into_iter().map(Into::into).collect()))
+    }
+}
+
+/// Puts `serve` in front unless the first argument is a command or asks for the version. So `nfsd --help` tells of
+/// serving, which is what most people want to know; `nfsd help` lists the commands.
+fn with_command(mut args: Vec<OsString>) -> Vec<OsString> {
+    let known = |word: &OsString| {
+        let commands = Cli::command();
+        let is_command = commands.get_subcommands().any(|c| word == c.get_name());
+        is_command || ["help", "-V", "--version"].iter().any(|w| word == w)
+    };
+    match args.get(1) {
+        Some(first) if known(first) => {}
+        _ => args.insert(args.len().min(1), "serve".into()),
+    }
+    args
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn serve(line: &str) -> ServeArgs {
+        let Command::Serve(s) = Cli::parse_args(line.split(' ')).unwrap().command;
+        s
+    }
+
+    fn fails(line: &str) -> String {
+        Cli::parse_args(line.split(' ')).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn serve_may_be_left_out() {
+        for line in ["nfsd /srv", "nfsd serve /srv", "nfsd --insecure /srv", "nfsd serve --insecure /srv"] {
+            assert_eq!(serve(line).dirs, [PathBuf::from("/srv")], "{line}");
+        }
+        assert_eq!(serve("nfsd ./serve").dirs, [PathBuf::from("./serve")]);
+        assert_eq!(serve("nfsd serve serve").dirs, [PathBuf::from("serve")]);
+        assert!(serve("nfsd").dirs.is_empty());
+        assert!(serve("nfsd --config f.toml").dirs.is_empty());
+        assert!(fails("nfsd --version").starts_with("nfsd "));
+    }
+
+    #[test]
+    fn all_flags() {
+        let s = serve(
+            "nfsd --listen tcp://127.0.0.1:1 --listen tcp://[::1]:2 --clients 10.0.0.0/8,::1 --clients localhost \
+             --insecure --read-only --squash none --no-sync --threads 3 --state-dir /s --rpcbind off --log-level \
+             debug /a /b",
+        );
+        assert_eq!(s.listen, ["tcp://127.0.0.1:1", "tcp://[::1]:2"]);
+        assert_eq!(s.clients, ["10.0.0.0/8", "::1", "localhost"]);
+        assert!(s.insecure && s.read_only && s.no_sync);
+        assert_eq!((s.squash, s.threads.map(NonZeroU16::get)), (Some(SquashArg::None), Some(3)));
+        assert_eq!((s.dirs.len(), s.log_level.as_str(), s.rpcbind.as_deref()), (2, "debug", Some("off")));
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        assert!(fails("nfsd --squash some /srv").contains("root"));
+        assert!(fails("nfsd --threads 0 /srv").contains("--threads"));
+        assert!(fails("nfsd --inscure /srv").contains("--insecure"), "the nearest flag is named");
+    }
+
+    #[test]
+    fn help_shows_the_flags_and_examples() {
+        for line in ["nfsd --help", "nfsd serve --help", "nfsd help serve"] {
+            let help = fails(line);
+            for part in ["--clients", "--insecure", "--state-dir", "Examples:", "[[export]]", "anonuid"] {
+                assert!(help.contains(part), "{line} lacks {part}:\n{help}");
+            }
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The wire types, generated from `proto/*.x`: `nfs3` (RFC 1813) and `mount` (RFC 1813 appendix I, RFC 1094
+//! appendix A).
+
+sunrpc::include_program!(nfs3);
+sunrpc::include_program!(mount);

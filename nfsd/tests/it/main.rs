@@ -1,0 +1,9 @@
+//! The `nfsd` program as its users meet it: started from the command line, spoken to over TCP.
+#![allow(unreachable_pub)]
+
+mod footprint;
+mod foreign;
+mod hostile;
+mod lifecycle;
+mod server;
+mod wire;

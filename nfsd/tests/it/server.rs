@@ -1,0 +1,124 @@
+//! A running `nfsd`.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Longest wait for something that is certain to come unless the server is broken.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Server {
+    child: Child,
+    pub port: u16,
+    pub dir: TempDir,
+    state: TempDir,
+    args: Vec<String>,
+}
+
+impl Server {
+    /// Serves a new directory on a free port of this host.
+    pub fn start(args: &[&str]) -> Server {
+        let dir = tempfile::tempdir().unwrap();
+        // Created for everybody, so that callers of any uid reach what is inside.
+        std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        let state = tempfile::tempdir().unwrap();
+        let args: Vec<String> = args.iter().map(|s| (*s).to_owned()).collect();
+        let (child, port) = launch(dir.path(), state.path(), 0, &args);
+        Server { child, port, dir, state, args }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// SIGKILL, and the same server again on the same port.
+    pub fn crash_and_restart(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        let (child, port) = launch(self.dir.path(), self.state.path(), self.port, &self.args);
+        assert_eq!(port, self.port);
+        self.child = child;
+    }
+
+    /// SIGTERM; how the server ended.
+    pub fn terminate(&mut self) -> ExitStatus {
+        let ok = Command::new("kill").arg(self.pid().to_string()).status().unwrap();
+        assert!(ok.success());
+        self.child.wait().unwrap()
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        let s = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        s.set_read_timeout(Some(PATIENCE)).unwrap();
+        s.set_nodelay(true).unwrap();
+        s
+    }
+
+    /// Value in KiB of a line of `/proc/PID/status`.
+    pub fn memory(&self, key: &str) -> i64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find(|l| l.starts_with(key)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn command() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_nfsd"))
+}
+
+/// Starts the program and returns once it has printed its mount command.
+fn launch(dir: &Path, state: &Path, port: u16, args: &[String]) -> (Child, u16) {
+    let mut child = command()
+        .arg(dir)
+        .args(["--listen", &format!("tcp://127.0.0.1:{port}"), "--insecure", "--state-dir"])
+        .arg(state)
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap();
+    let out = child.stdout.take().unwrap();
+    let (tx, rx) = mpsc::channel();
+    // Keeps reading to the end, so that the server never waits for its reader.
+    std::thread::spawn(move || {
+        for line in BufReader::new(out).lines().map_while(Result::ok) {
+            if let Some((_, rest)) = line.split_once(",port=") {
+                let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+                let _ = tx.send(digits.parse::<u16>().unwrap());
+            }
+        }
+    });
+    let port = rx.recv_timeout(PATIENCE).expect("nfsd prints its mount command");
+    (child, port)
+}
+
+/// Sends one record and returns the next one; `None` if the server closed the connection.
+pub fn exchange(s: &mut TcpStream, call: &[u8]) -> Option<Vec<u8>> {
+    let mut rec = (call.len() as u32 | 0x8000_0000).to_be_bytes().to_vec();
+    rec.extend_from_slice(call);
+    s.write_all(&rec).ok()?;
+    receive(s)
+}
+
+/// The next record; `None` if the server closed the connection.
+pub fn receive(s: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut mark = [0; 4];
+    if let Err(e) = s.read_exact(&mut mark) {
+        assert_ne!(e.kind(), std::io::ErrorKind::WouldBlock, "no reply in {PATIENCE:?}");
+        return None;
+    }
+    let mut rec = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+    s.read_exact(&mut rec).ok()?;
+    Some(rec)
+}
