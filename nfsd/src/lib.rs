@@ -3,6 +3,7 @@
 //! | module | what it knows |
 //! |---|---|
 //! | [`config`] | command line and TOML file |
+//! | [`context`] | what a thread keeps between calls |
 //! | [`export`] | what is exported, to whom, with which rights |
 //! | [`fh`] | the file handles that clients see |
 //! | [`vfs`] | the seam to file systems, and the two that ship |
@@ -11,6 +12,7 @@
 //! | [`proto`] | types generated from the `.x` files |
 
 pub mod config;
+pub mod context;
 pub mod export;
 pub mod fh;
 pub mod mount;

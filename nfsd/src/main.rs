@@ -1,2 +1,107 @@
-//! The `nfsd` program.
-fn main() {}
+//! The `nfsd` program: from the command line to a running server.
+
+use nfsd::config::{self, Cli, Command, Settings};
+use nfsd::context::Shared;
+use nfsd::export::{Export, ExportTable, assign_numbers};
+use nfsd::fh::FhCodec;
+use nfsd::mount::Mount;
+use nfsd::v3::Nfs3;
+use nfsd::vfs::passthrough::{Passthrough, PassthroughOptions};
+use std::error::Error;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use sunrpc_transports::{Handle, Server};
+
+/// Calls in progress at SIGTERM have this long to finish.
+const GRACE: Duration = Duration::from_secs(10);
+/// Connections that no call has validated.
+const MAX_UNVALIDATED: usize = 64;
+
+fn main() -> ExitCode {
+    let cli = match Cli::parse_args(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(e) => e.exit(),
+    };
+    let Command::Serve(args) = cli.command;
+    match Settings::load(&args).map_err(Into::into).and_then(|s| serve(&s)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("nfsd: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(s: &Settings) -> Result<(), Box<dyn Error>> {
+    let filter = tracing_subscriber::EnvFilter::try_new(&s.log_level)?;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    s.warnings.iter().for_each(|w| tracing::warn!("{w}"));
+    sunrpc_sys::thread::raise_open_files()?;
+
+    let dirs: Vec<&Path> = s.exports.iter().map(|e| e.path.as_path()).collect();
+    let numbers = assign_numbers(&s.state_dir, &dirs)?;
+    let codec = FhCodec::open(&s.state_dir)?;
+    let mut exports = Vec::new();
+    let mut privileged = true;
+    for (settings, id) in s.exports.iter().zip(numbers) {
+        let opts = PassthroughOptions { state_dir: Some(s.state_dir.clone()), ..PassthroughOptions::default() };
+        let backend = Passthrough::open(&settings.path, opts)?;
+        privileged &= backend.privileged();
+        exports.push(Arc::new(Export::new(id, settings.clone(), Arc::new(backend))));
+    }
+    let shared = Shared::new(ExportTable::new(exports, 1)?.into_shared(), codec)?;
+
+    let mut server = Server::builder()
+        .program(Nfs3::new(shared.clone()))
+        .program(Mount::new(shared))
+        .threads(s.threads)
+        .max_unvalidated(MAX_UNVALIDATED);
+    for url in &s.listen {
+        server = server.listen(url)?;
+    }
+    let server = server.build()?;
+    stop_on_signal(server.handle())?;
+    announce(s, &server.urls(), privileged)?;
+    server.run()?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// SIGTERM and SIGINT drain; a second one ends at once.
+fn stop_on_signal(handle: Handle) -> std::io::Result<()> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        let mut signals = signals.forever();
+        if signals.next().is_some() {
+            handle.stop(GRACE);
+        }
+        if signals.next().is_some() {
+            std::process::exit(1);
+        }
+    })?;
+    Ok(())
+}
+
+/// Says what is served, as whom, and how to mount it.
+fn announce(s: &Settings, urls: &[String], privileged: bool) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let host = config::this_hostname();
+    for e in &s.exports {
+        let access = if e.read_only { "read-only" } else { "read-write" };
+        writeln!(out, "serving {} ({access}) on {}", e.path.display(), urls.join(", "))?;
+        for command in urls.iter().filter_map(|u| config::mount_command(u, e, &host)) {
+            writeln!(out, "  {command}")?;
+        }
+    }
+    if !privileged {
+        writeln!(
+            out,
+            "not running as root: everything is done with the rights of this user, whoever asks, and new files are its own"
+        )?;
+    }
+    out.flush()
+}

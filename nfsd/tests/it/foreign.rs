@@ -86,7 +86,8 @@ async fn a_foreign_client_works_with_files_directories_and_links() {
 
     // Listings in small pieces name everything once.
     for i in 0..200 {
-        let args = CREATE3args { where_: at(&dir, &format!("n{i}")), how: createhow3::UNCHECKED(sattr3::default()) };
+        let n = format!("n{i}");
+        let args = CREATE3args { where_: at(&dir, &n), how: createhow3::UNCHECKED(sattr3::default()) };
         c.create(&args).await.unwrap().unwrap();
     }
     let mut names = BTreeSet::new();

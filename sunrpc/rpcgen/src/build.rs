@@ -100,7 +100,11 @@ impl Builder<'_, '_> {
                     for proc in p.versions.iter_mut().flat_map(|v| &mut v.procs) {
                         let args = proc.args.iter_mut().chain(proc.result.as_mut());
                         for (i, decl) in args.enumerate() {
-                            let inner = if decl.name.text.is_empty() { format!("arg{i}") } else { decl.name.text.clone() };
+                            let inner = if decl.name.text.is_empty() {
+                                format!("arg{i}")
+                            } else {
+                                decl.name.text.clone()
+                            };
                             self.flatten_decl(&proc.name.text, &inner, decl);
                         }
                     }
@@ -190,7 +194,8 @@ impl Builder<'_, '_> {
             let wanted = names::type_name(name);
             let rust = taken.take(wanted.clone());
             if rust != wanted && self.ids.get(name) == Some(&id) {
-                let message = format!("another type is `{wanted}` in Rust already; `{name}` becomes `{rust}`");
+                let message =
+                    format!("another type is `{wanted}` in Rust already; `{name}` becomes `{rust}`");
                 self.diags.warn(raw.name.span, message, None);
             }
             self.model.types.push(TypeDef {
@@ -293,7 +298,12 @@ impl Builder<'_, '_> {
     fn field(&mut self, decl: &Decl, taken: &mut Unique) -> Option<Field> {
         let shape = self.shape(decl)?;
         let rust = taken.take(names::field(&decl.name.text));
-        Some(Field { name: decl.name.text.clone(), rust, shape, text: self.source.excerpt(self.text, decl.span) })
+        Some(Field {
+            name: decl.name.text.clone(),
+            rust,
+            shape,
+            text: self.source.excerpt(self.text, decl.span),
+        })
     }
 
     fn shape(&mut self, decl: &Decl) -> Option<Shape> {
@@ -363,7 +373,9 @@ impl Builder<'_, '_> {
         let Some(n) = n else { return Some(Max { value: u32::MAX, expr: "u32::MAX".to_owned() }) };
         let value = self.size(n)?;
         let constant = match n {
-            Value::Name(name) => self.const_names.get(&name.text).map(|c| c.0.clone()).filter(|c| !c.is_empty()),
+            Value::Name(name) => {
+                self.const_names.get(&name.text).map(|c| c.0.clone()).filter(|c| !c.is_empty())
+            }
             Value::Number(..) => None,
         };
         Some(Max { value, expr: constant.unwrap_or_else(|| grouped(value.into())) })
@@ -404,7 +416,9 @@ impl Builder<'_, '_> {
         let complete = match disc {
             Disc::Bool => seen.len() == 2,
             Disc::Int | Disc::Uint => false,
-            Disc::Enum(t) => matches!(&self.model.types[t].kind, Kind::Enum { members, .. } if members.len() == seen.len()),
+            Disc::Enum(t) => {
+                matches!(&self.model.types[t].kind, Kind::Enum { members, .. } if members.len() == seen.len())
+            }
         };
         let mut default = match &u.default {
             Some((_, Some(d))) => Some((d.name.text.clone(), Some(self.field(d, &mut Unique::default())?))),
@@ -414,7 +428,11 @@ impl Builder<'_, '_> {
         let mut complete = complete;
         if complete && default.is_some() {
             let span = u.default.as_ref().map_or(name.span, |d| d.0);
-            self.diags.warn(span, "this arm can never be chosen: the cases cover every value; it is ignored", None);
+            self.diags.warn(
+                span,
+                "this arm can never be chosen: the cases cover every value; it is ignored",
+                None,
+            );
             default = None;
         } else if disc == Disc::Bool && seen.len() == 1 && default.is_some() {
             // Only one value is left for the default arm.
@@ -645,7 +663,8 @@ impl Builder<'_, '_> {
                 continue;
             }
             if number > MAX_PROC {
-                let message = format!("procedure number {number} is too large: the table of a version is dense");
+                let message =
+                    format!("procedure number {number} is too large: the table of a version is dense");
                 self.diags.error_help(p.number.span(), message, format!("use numbers up to {MAX_PROC}"));
                 continue;
             }
@@ -737,8 +756,12 @@ fn bool_name(value: i64) -> (&'static str, &'static str) {
 /// Variable-length data gets a type of its own, so that its limit travels with it; everything else an alias.
 fn typedef(shape: Shape) -> Kind {
     match shape {
-        Shape::Opaque(_) | Shape::Str(_) | Shape::Pages(_) | Shape::Array(..) | Shape::List(_) => Kind::Newtype(shape),
-        Shape::One(_) | Shape::OpaqueFixed(_) | Shape::Fixed(..) | Shape::Optional { .. } => Kind::Alias(shape),
+        Shape::Opaque(_) | Shape::Str(_) | Shape::Pages(_) | Shape::Array(..) | Shape::List(_) => {
+            Kind::Newtype(shape)
+        }
+        Shape::One(_) | Shape::OpaqueFixed(_) | Shape::Fixed(..) | Shape::Optional { .. } => {
+            Kind::Alias(shape)
+        }
     }
 }
 

@@ -48,7 +48,10 @@ fn endless(model: &Model, spans: &[Span], diags: &mut Diags) {
             let t = *t;
             match rest.pop() {
                 Some(next) if marks[next] == Mark::Open => {
-                    let message = format!("a value of `{}` would contain another one without end", model.types[next].name);
+                    let message = format!(
+                        "a value of `{}` would contain another one without end",
+                        model.types[next].name
+                    );
                     let help = "put `*` between them, so that it can end";
                     diags.error_help(spans[next], message, help);
                 }
@@ -123,7 +126,8 @@ fn flatten_lists(model: &mut Model) {
         .types
         .iter()
         .map(|t| {
-            let direct = |s: &Shape| pointee(s).filter(|n| nodes.contains(n) && matches!(s, Shape::Optional { .. }));
+            let direct =
+                |s: &Shape| pointee(s).filter(|n| nodes.contains(n) && matches!(s, Shape::Optional { .. }));
             t.kind.shapes().into_iter().map(direct).collect()
         })
         .collect();
@@ -286,7 +290,8 @@ fn spread(model: &mut Model, is: fn(&Shape) -> bool, get: fn(&mut Facts) -> &mut
             .iter()
             .map(|t| {
                 let holds = |s: &Shape| {
-                    is(s) || matches!(s.elem(), Some(Elem::Type(e)) if *get(&mut model.types[e].facts.clone()))
+                    is(s)
+                        || matches!(s.elem(), Some(Elem::Type(e)) if *get(&mut model.types[e].facts.clone()))
                 };
                 !t.excluded && t.kind.shapes().into_iter().any(holds)
             })
@@ -304,8 +309,9 @@ fn spread(model: &mut Model, is: fn(&Shape) -> bool, get: fn(&mut Facts) -> &mut
 }
 
 fn properties(model: &mut Model) {
-    let variable =
-        |s: &Shape| matches!(s, Shape::Opaque(_) | Shape::Str(_) | Shape::Pages(_) | Shape::Array(..) | Shape::List(_));
+    let variable = |s: &Shape| {
+        matches!(s, Shape::Opaque(_) | Shape::Str(_) | Shape::Pages(_) | Shape::Array(..) | Shape::List(_))
+    };
     spread(model, variable, |f| &mut f.borrows);
     spread(model, |s| matches!(s, Shape::Pages(_)), |f| &mut f.pages);
     spread(model, |s| matches!(s, Shape::Array(..) | Shape::List(_)), |f| &mut f.lazy);

@@ -27,8 +27,26 @@ impl Tok {
 
 /// Words that RFC 4506 section 6.2 and RFC 5531 section 12.4 reserve.
 pub(crate) const RESERVED: [&str; 20] = [
-    "bool", "case", "const", "default", "double", "enum", "float", "hyper", "int", "opaque", "program", "quadruple",
-    "string", "struct", "switch", "typedef", "union", "unsigned", "version", "void",
+    "bool",
+    "case",
+    "const",
+    "default",
+    "double",
+    "enum",
+    "float",
+    "hyper",
+    "int",
+    "opaque",
+    "program",
+    "quadruple",
+    "string",
+    "struct",
+    "switch",
+    "typedef",
+    "union",
+    "unsigned",
+    "version",
+    "void",
 ];
 
 /// Splits text whose comments and directives are blanked out.
@@ -38,7 +56,9 @@ pub(crate) fn tokens(text: &str, diags: &mut Diags) -> Vec<(Tok, Span)> {
     let mut at = 0;
     while let Some(&b) = bytes.get(at) {
         let start = at;
-        let word = |from: usize| bytes[from..].iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count();
+        let word = |from: usize| {
+            bytes[from..].iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count()
+        };
         match b {
             b' ' | b'\t' | b'\r' | b'\n' | 0x0c => at += 1,
             b'{' | b'}' | b'(' | b')' | b'[' | b']' | b'<' | b'>' | b'*' | b',' | b';' | b':' | b'=' => {

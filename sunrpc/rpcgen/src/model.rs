@@ -43,7 +43,9 @@ impl Shape {
     /// The element type, however it is held.
     pub(crate) fn elem(&self) -> Option<Elem> {
         match self {
-            Shape::One(e) | Shape::Fixed(e, _) | Shape::Array(e, _) | Shape::Optional { of: e, .. } => Some(*e),
+            Shape::One(e) | Shape::Fixed(e, _) | Shape::Array(e, _) | Shape::Optional { of: e, .. } => {
+                Some(*e)
+            }
             Shape::List(t) => Some(Elem::Type(*t)),
             Shape::OpaqueFixed(_) | Shape::Opaque(_) | Shape::Str(_) | Shape::Pages(_) => None,
         }
@@ -134,7 +136,10 @@ impl Union {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
-    Enum { members: Vec<Member>, aliases: Vec<(Member, String)> },
+    Enum {
+        members: Vec<Member>,
+        aliases: Vec<(Member, String)>,
+    },
     Struct(Vec<Field>),
     Union(Union),
     /// A Rust `type`.
@@ -159,7 +164,12 @@ impl Kind {
             Kind::Struct(fields) => fields.iter_mut().map(|f| &mut f.shape).collect(),
             Kind::Union(u) => {
                 let default = u.default.iter_mut().filter_map(|d| d.1.as_mut());
-                u.arms.iter_mut().filter_map(|a| a.body.as_mut()).chain(default).map(|f| &mut f.shape).collect()
+                u.arms
+                    .iter_mut()
+                    .filter_map(|a| a.body.as_mut())
+                    .chain(default)
+                    .map(|f| &mut f.shape)
+                    .collect()
             }
             Kind::Alias(s) | Kind::Newtype(s) => vec![s],
         }

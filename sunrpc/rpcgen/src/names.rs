@@ -4,19 +4,74 @@ use std::collections::HashSet;
 
 /// Words that name no type, field, variant or function: keywords of the 2024 edition, reserved ones included.
 const KEYWORDS: [&str; 53] = [
-    "Self", "_", "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do",
-    "dyn", "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop", "macro",
-    "match", "mod", "move", "mut", "override", "priv", "pub", "ref", "return", "self", "static", "struct", "super",
-    "trait", "true", "try", "type", "typeof", "unsafe", "unsized", "use", "virtual", "where", "while", "yield",
+    "Self", "_", "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate",
+    "do", "dyn", "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let",
+    "loop", "macro", "match", "mod", "move", "mut", "override", "priv", "pub", "ref", "return", "self",
+    "static", "struct", "super", "trait", "true", "try", "type", "typeof", "unsafe", "unsized", "use",
+    "virtual", "where", "while", "yield",
 ];
 
 /// Names of types, traits and modules that the generated code itself uses.
 const USED: [&str; 59] = [
-    "Arc", "Array", "Box", "Call", "CallXprt", "Client", "ClntError", "Clone", "Copy", "Debug", "Decode", "Decoder",
-    "Default", "Deref", "Dispatch", "Encode", "Eq", "Err", "FixedOpaque", "Flow", "From", "Hash", "Layout", "List", "None",
-    "Ok", "Option", "Outcome", "PageWriter", "Pages", "PartialEq", "Payload", "PeerAddr", "ProcInfo", "Program", "Result",
-    "RpcError", "Send", "SliceWriter", "Some", "Sync", "TryFrom", "Vec", "VersionInfo", "XdrError", "XdrString", "XdrWrite", "bool",
-    "core", "f32", "f64", "i32", "i64", "layout", "std", "sunrpc", "u32", "u64", "usize",
+    "Arc",
+    "Array",
+    "Box",
+    "Call",
+    "CallXprt",
+    "Client",
+    "ClntError",
+    "Clone",
+    "Copy",
+    "Debug",
+    "Decode",
+    "Decoder",
+    "Default",
+    "Deref",
+    "Dispatch",
+    "Encode",
+    "Eq",
+    "Err",
+    "FixedOpaque",
+    "Flow",
+    "From",
+    "Hash",
+    "Layout",
+    "List",
+    "None",
+    "Ok",
+    "Option",
+    "Outcome",
+    "PageWriter",
+    "Pages",
+    "PartialEq",
+    "Payload",
+    "PeerAddr",
+    "ProcInfo",
+    "Program",
+    "Result",
+    "RpcError",
+    "Send",
+    "SliceWriter",
+    "Some",
+    "Sync",
+    "TryFrom",
+    "Vec",
+    "VersionInfo",
+    "XdrError",
+    "XdrString",
+    "XdrWrite",
+    "bool",
+    "core",
+    "f32",
+    "f64",
+    "i32",
+    "i64",
+    "layout",
+    "std",
+    "sunrpc",
+    "u32",
+    "u64",
+    "usize",
 ];
 
 /// Variables of the generated code. A tuple struct of such a name would turn its patterns into something else.
@@ -154,7 +209,8 @@ mod tests {
         ] {
             assert_eq!(type_name(x), rust);
         }
-        for (x, rust) in [("NFS_PROGRAM", "Nfs"), ("ECHO", "Echo"), ("rpcbProg", "RpcbProg"), ("__3d", "T3D")] {
+        for (x, rust) in [("NFS_PROGRAM", "Nfs"), ("ECHO", "Echo"), ("rpcbProg", "RpcbProg"), ("__3d", "T3D")]
+        {
             assert_eq!(program(x), rust);
         }
         for (x, rust) in [

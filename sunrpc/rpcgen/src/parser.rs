@@ -111,7 +111,9 @@ impl Parser<'_, '_> {
         let span = self.span();
         match self.peek() {
             // `program` and `version` are ordinary names in plain XDR; peers' files do use them for fields.
-            Tok::Ident(s) if !RESERVED.contains(&s.as_str()) || matches!(s.as_str(), "program" | "version") => {
+            Tok::Ident(s)
+                if !RESERVED.contains(&s.as_str()) || matches!(s.as_str(), "program" | "version") =>
+            {
                 let text = s.clone();
                 self.bump();
                 Ok(Name { text, span })
@@ -289,7 +291,8 @@ impl Parser<'_, '_> {
 
     fn field(&mut self) -> Parse<Decl> {
         if self.is_word("void") {
-            self.diags.error(self.span(), "void is permitted only as an arm of a union, an argument or a result");
+            self.diags
+                .error(self.span(), "void is permitted only as an arm of a union, an argument or a result");
             return Err(Failed);
         }
         let decl = self.declaration(Place::Body)?;
@@ -362,11 +365,7 @@ impl Parser<'_, '_> {
             self.bump();
         }
         let unnamed = place == Place::Proc && !matches!(self.peek(), Tok::Ident(_));
-        let name = if unnamed {
-            Name { text: String::new(), span: spec_span }
-        } else {
-            self.name("a name")?
-        };
+        let name = if unnamed { Name { text: String::new(), span: spec_span } } else { self.name("a name")? };
         let suffix = self.span();
         let shape = if self.eat('[') {
             let n = self.value()?;
@@ -427,7 +426,8 @@ impl Parser<'_, '_> {
                 self.bump();
                 let wide = self.eat_word("hyper");
                 // `long`, `short` and `char` are 32 bits on the wire for every rpcgen.
-                if !wide && !self.eat_word("int") && ["long", "short", "char"].iter().any(|w| self.is_word(w)) {
+                if !wide && !self.eat_word("int") && ["long", "short", "char"].iter().any(|w| self.is_word(w))
+                {
                     self.bump();
                     self.eat_word("int");
                 }

@@ -270,7 +270,11 @@ impl Pre<'_> {
             "" if body.text.is_empty() => {}
             _ if name.bytes().all(|b| b.is_ascii_digit()) => return self.marker(body),
             "pragma" | "ident" | "warning" => {}
-            _ => self.diags.warn(line.span(), format!("`#{name}` is not a known directive; it is ignored"), None),
+            _ => self.diags.warn(
+                line.span(),
+                format!("`#{name}` is not a known directive; it is ignored"),
+                None,
+            ),
         }
         None
     }
@@ -308,7 +312,9 @@ impl Pre<'_> {
                 return;
             }
             Some(b'0'..=b'9' | b'-') => lexer::number(bare).map(Tok::Number),
-            _ if bare.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') => Ok(Tok::Ident(bare.to_owned())),
+            _ if bare.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') => {
+                Ok(Tok::Ident(bare.to_owned()))
+            }
             _ => Err(String::new()),
         };
         match tok {
@@ -320,7 +326,12 @@ impl Pre<'_> {
                 };
                 // C allows the same definition twice.
                 if self.defined.insert(name.to_owned(), number) != Some(number) {
-                    self.out.defines.push(Define { name: name.to_owned(), name_span, value: tok, value_span });
+                    self.out.defines.push(Define {
+                        name: name.to_owned(),
+                        name_span,
+                        value: tok,
+                        value_span,
+                    });
                 }
             }
             _ => {
@@ -337,7 +348,8 @@ impl Pre<'_> {
         match e.or() {
             Some(v) if e.rest.trim_start().is_empty() => v != 0,
             _ => {
-                let help = "numbers, names, `defined`, `!`, `&&`, `||`, comparisons and parentheses are understood";
+                let help =
+                    "numbers, names, `defined`, `!`, `&&`, `||`, comparisons and parentheses are understood";
                 self.diags.error_help(line.span(), "this condition is not understood", help);
                 false
             }
@@ -479,7 +491,8 @@ mod tests {
 
     #[test]
     fn defines_become_constants() {
-        let (clean, diags, _) = run("#define A 10\n#define B A\n#define C (0x10) /* hex */\n#define D\n#define A 10\n");
+        let (clean, diags, _) =
+            run("#define A 10\n#define B A\n#define C (0x10) /* hex */\n#define D\n#define A 10\n");
         assert!(!diags.failed());
         let got: Vec<_> = clean.defines.iter().map(|d| (d.name.as_str(), d.value.clone())).collect();
         let ident = |s: &str| Tok::Ident(s.to_owned());
@@ -492,7 +505,10 @@ mod tests {
         assert!(!diags.failed());
         assert_eq!(clean.pragmas.len(), 2);
         assert_eq!(clean.pragmas[0].kind, PragmaKind::Pages(Some("data".to_owned())));
-        assert_eq!((&clean.pragmas[1].kind, clean.pragmas[1].type_name.as_str()), (&PragmaKind::Exclude, "foo"));
+        assert_eq!(
+            (&clean.pragmas[1].kind, clean.pragmas[1].type_name.as_str()),
+            (&PragmaKind::Exclude, "foo")
+        );
         assert!(run("%#pragma pages 5 6\n").1.failed());
     }
 

@@ -125,7 +125,8 @@ impl Source {
         let (_, number, column) = self.locate(span.start);
         let mut out = String::new();
         let _ = writeln!(out, "{number:>5} | {}", line.replace('\t', " "));
-        let marked = self.text.get(span.start..span.end.min(end).max(span.start)).map_or(1, |s| s.chars().count());
+        let marked =
+            self.text.get(span.start..span.end.min(end).max(span.start)).map_or(1, |s| s.chars().count());
         let _ = write!(out, "      | {}{}", " ".repeat(column - 1), "^".repeat(marked.max(1)));
         out
     }

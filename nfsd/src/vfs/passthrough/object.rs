@@ -106,7 +106,16 @@ impl Worker {
             Decoded::Kernel { mount: 0, kind, bytes } if self.shared.by_handle => {
                 let k = KernelHandle::new(i32::from(kind), bytes).ok_or(VfsError::BadHandle)?;
                 self.as_service()?;
-                let r = self.with_room(|w| kernel::open(w.shared.root.as_fd(), &k, PATH));
+                let open = |w: &Self| kernel::open(w.shared.root.as_fd(), &k, PATH);
+                let mut r = self.with_room(open);
+                for _ in 0..8 {
+                    // Also the answer while the number of a removed object is being given to a new one, which takes
+                    // no more than a moment.
+                    if r.as_ref().is_err_and(|e| is(e, libc::ENOMEM)) {
+                        std::thread::yield_now();
+                        r = open(self);
+                    }
+                }
                 r.map_err(|e| match e.raw_os_error() {
                     Some(libc::ESTALE | libc::ENOENT) => VfsError::Stale,
                     Some(libc::EINVAL | libc::EOPNOTSUPP | libc::EOVERFLOW) => VfsError::BadHandle,

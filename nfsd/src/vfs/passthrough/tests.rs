@@ -417,7 +417,6 @@ fn renames_behave_as_the_system_call_does() {
         let x = r.create(&root, "x", 0o644).unwrap().handle;
         let y = r.create(&root, "y", 0o644).unwrap().handle;
         r.rename((&root, "x"), (&root, "y")).unwrap();
-        eprintln!("{} {} {:?}", r.dir.display(), r.backend.privileged(), r.fs.cache.find(&y, 0));
         assert_eq!(r.getattr(&y).unwrap_err(), VfsError::Stale);
         assert_eq!(r.lookup(&root, "y").unwrap().handle, x);
         assert!(r.run(|fs, cx| fs.link(cx, &d, &root, b"dir link")).is_err());

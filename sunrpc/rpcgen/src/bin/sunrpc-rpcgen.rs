@@ -87,7 +87,9 @@ fn parse(mut args: impl Iterator<Item = String>) -> Asked {
         match (flag.as_str(), value) {
             ("--", _) => plain = true,
             ("-h" | "--help", _) => return Asked::Print(HELP.to_owned()),
-            ("-V" | "--version", _) => return Asked::Print(format!("sunrpc-rpcgen {}\n", env!("CARGO_PKG_VERSION"))),
+            ("-V" | "--version", _) => {
+                return Asked::Print(format!("sunrpc-rpcgen {}\n", env!("CARGO_PKG_VERSION")));
+            }
             ("--check", _) => check = true,
             ("-o" | "--output", Some(v)) => output = Some(PathBuf::from(v)),
             ("-D" | "--define", Some(v)) => compiler = compiler.define(v),

@@ -12,7 +12,10 @@ impl Emit<'_> {
         if rows.is_empty() {
             return;
         }
-        line!(self, "// `Pack` and `Unpack` of the xdr-codec crate, if `sunrpc` has its feature `xdr-codec`.");
+        line!(
+            self,
+            "// `Pack` and `Unpack` of the xdr-codec crate, if `sunrpc` has its feature `xdr-codec`."
+        );
         line!(self, "::sunrpc::xdr_codec_bridge! {{");
         line!(self, "    types {{");
         for t in &rows {
@@ -70,7 +73,9 @@ impl Emit<'_> {
         match s {
             Shape::One(e) => elem(e),
             Shape::OpaqueFixed(n) => format!("Layout::Fixed({})", n.next_multiple_of(4)),
-            Shape::Opaque(m) | Shape::Str(m) | Shape::Pages(m) => format!("Layout::Opaque({})", grouped(m.value.into())),
+            Shape::Opaque(m) | Shape::Str(m) | Shape::Pages(m) => {
+                format!("Layout::Opaque({})", grouped(m.value.into()))
+            }
             Shape::Fixed(e, n) => format!("Layout::Repeat({n}, &{})", elem(e)),
             Shape::Array(e, m) => format!("Layout::Array({}, &{})", grouped(m.value.into()), elem(e)),
             Shape::Optional { of, .. } => format!("Layout::Optional(&{})", elem(of)),

@@ -51,7 +51,10 @@ impl Emit<'_> {
         line!(self, "");
         line!(self, "#[allow(unused_imports)]");
         line!(self, "use ::sunrpc::xdr::{{");
-        line!(self, "    Array, Decode, Decoder, Encode, FixedOpaque, List, SliceWriter, XdrError, XdrString, XdrWrite,");
+        line!(
+            self,
+            "    Array, Decode, Decoder, Encode, FixedOpaque, List, SliceWriter, XdrError, XdrString, XdrWrite,"
+        );
         line!(self, "}};");
         line!(self, "#[allow(unused_imports)]");
         line!(self, "use ::sunrpc::page::{{PageWriter, Pages, Payload}};");
@@ -67,7 +70,8 @@ impl Emit<'_> {
             line!(self, "#[allow(unused_imports)]");
             line!(self, "use ::std::sync::Arc;");
         }
-        let excluded: Vec<_> = self.model.types.iter().filter(|t| t.excluded).map(|t| t.rust.as_str()).collect();
+        let excluded: Vec<_> =
+            self.model.types.iter().filter(|t| t.excluded).map(|t| t.rust.as_str()).collect();
         if !excluded.is_empty() {
             line!(self, "// Written by hand.");
             line!(self, "use super::{{{}}};", excluded.join(", "));

@@ -66,7 +66,8 @@ impl Emit<'_> {
                         Elem::Scalar(_) => 4,
                         Elem::Type(t) => self.def(t).facts.max,
                     });
-                    let mut info = format!("ProcInfo::new(\"{}\", {})", proc.name, grouped(max.min(MAX_RESULT).into()));
+                    let mut info =
+                        format!("ProcInfo::new(\"{}\", {})", proc.name, grouped(max.min(MAX_RESULT).into()));
                     if proc.once {
                         info.push_str(".once()");
                     }
@@ -86,7 +87,10 @@ impl Emit<'_> {
         line!(self, "    pub fn new(service: S) -> Self {{");
         line!(self, "        Self::from_arc(Arc::new(service))");
         line!(self, "    }}");
-        line!(self, "    /// A program that a shared service answers, for instance several versions by one value.");
+        line!(
+            self,
+            "    /// A program that a shared service answers, for instance several versions by one value."
+        );
         line!(self, "    pub fn from_arc(service: Arc<S>) -> Self {{");
         line!(self, "        Self {{ service, admits: |_, _| true }}");
         line!(self, "    }}");
@@ -105,7 +109,10 @@ impl Emit<'_> {
         line!(self, "    fn versions(&self) -> &[VersionInfo] {{");
         line!(self, "        Self::VERSIONS");
         line!(self, "    }}");
-        line!(self, "    fn attach(&self) -> Result<Box<dyn Dispatch>, Box<dyn ::std::error::Error + Send + Sync>> {{");
+        line!(
+            self,
+            "    fn attach(&self) -> Result<Box<dyn Dispatch>, Box<dyn ::std::error::Error + Send + Sync>> {{"
+        );
         line!(self, "        Ok(Box::new({}(self.service.clone())))", dispatch_name(v));
         line!(self, "    }}");
         line!(self, "    fn admits(&self, peer: &PeerAddr) -> bool {{");

@@ -224,7 +224,8 @@ impl Emit<'_> {
         line!(self, "}}");
         self.union_methods(def, u, form, &name, generics);
         let borrow = self.union_encode(def, u, form, Take::Borrow);
-        let own = (form == Form::Owned && def.facts.pages).then(|| self.union_encode(def, u, form, Take::Own));
+        let own =
+            (form == Form::Owned && def.facts.pages).then(|| self.union_encode(def, u, form, Take::Own));
         self.encode_impl(&name, generics, &borrow, own.as_deref());
         let read = self.union_decode(def, u, form);
         self.decode_impl(def, form, &read);

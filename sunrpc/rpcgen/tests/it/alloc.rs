@@ -39,6 +39,11 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// The largest piece and the sum since the innermost [`allocated`] began.
+pub fn so_far() -> (usize, usize) {
+    (LARGEST.get(), TOTAL.get())
+}
+
 /// What `f` allocates on this thread: the largest piece, and all together, in bytes.
 pub fn allocated<T>(f: impl FnOnce() -> T) -> (T, usize, usize) {
     LARGEST.set(0);

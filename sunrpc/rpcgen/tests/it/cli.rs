@@ -47,6 +47,10 @@ fn errors_go_to_standard_error() {
     // The header branch of the file names a type that does not exist.
     let out = run(&["-DRPC_HDR", "every.x"]);
     assert_eq!(out.status.code(), Some(1));
-    assert!(text(&out.stderr).contains("every.x:8:5: error: unknown type `unknown_type`"), "{}", text(&out.stderr));
+    assert!(
+        text(&out.stderr).contains("every.x:8:5: error: unknown type `unknown_type`"),
+        "{}",
+        text(&out.stderr)
+    );
     assert!(out.stdout.is_empty());
 }

@@ -33,7 +33,11 @@ where
     let mut stream = [&bytes[..], b"more"].concat();
     let mut input = &stream[..];
     let (back, n) = T::unpack(&mut input).unwrap();
-    assert_eq!((back, n, input), (v.clone(), bytes.len(), &b"more"[..]), "nothing behind the value is touched");
+    assert_eq!(
+        (back, n, input),
+        (v.clone(), bytes.len(), &b"more"[..]),
+        "nothing behind the value is touched"
+    );
     stream.truncate(bytes.len());
 
     for end in 0..bytes.len() {

@@ -169,7 +169,10 @@ fn arguments_are_checked_to_the_last_byte() {
     assert!(garbage(c.client().call::<_, i32>(ECHO_ADD, &[1i32; 3]).unwrap_err()), "too many");
     assert!(garbage(c.client().call::<_, ()>(ECHO_NULL, &1i32).unwrap_err()), "void takes none");
     let mut c = EchoV1Client::new(&mut local);
-    assert!(garbage(c.client().call::<_, ()>(0, &1i32).unwrap_err()), "nor does the null that nobody declared");
+    assert!(
+        garbage(c.client().call::<_, ()>(0, &1i32).unwrap_err()),
+        "nor does the null that nobody declared"
+    );
     let e = c.client().call::<_, blob>(ECHO_BLOB, &[65u32; 18]).unwrap_err();
     assert!(garbage(e), "beyond the limit");
     let large = blob { data: Pages::copy_from(&[0; 65]) };

@@ -4,7 +4,9 @@ use sunrpc_rpcgen::{Compiler, Error, Severity};
 
 fn complaints(text: &str) -> Vec<String> {
     match Compiler::new().translate("t.x", text) {
-        Ok(o) => o.warnings.iter().map(|w| format!("{}:{} warning {}", w.line, w.column, w.message)).collect(),
+        Ok(o) => {
+            o.warnings.iter().map(|w| format!("{}:{} warning {}", w.line, w.column, w.message)).collect()
+        }
         Err(Error::Source(list)) => list
             .iter()
             .filter(|d| d.severity == Severity::Error)
@@ -32,7 +34,10 @@ fn every_mistake_has_its_message_and_place() {
         ("struct s {\n  int x\n  int y;\n};", "2:7 expected `;`, found `int`"),
         ("struct s { };", "1:12 a struct needs at least one member"),
         ("struct s { void; };", "1:12 void is permitted only as an arm of a union, an argument or a result"),
-        ("struct switch { int x; };", "1:8 `switch` is a reserved word; the name of the struct needs another name"),
+        (
+            "struct switch { int x; };",
+            "1:8 `switch` is a reserved word; the name of the struct needs another name",
+        ),
         ("struct s { quadruple q; };", "1:12 quadruple-precision numbers are not supported"),
         ("struct s { opaque x; };", "1:12 opaque data needs a length"),
         ("struct s { opaque *x; };", "1:12 opaque data needs a length"),
@@ -46,7 +51,10 @@ fn every_mistake_has_its_message_and_place() {
         ("union u switch (int d) { };", "1:26 a union needs at least one `case`"),
         ("union u switch (int d) { int x; };", "1:26 expected `case` or `default`, found `int`"),
         ("union u switch (int d) { default: void; default: void; };", "1:41 a second `default` arm"),
-        ("union u switch (int d) { case 1: default: void; };", "1:34 `case` and `default` cannot share an arm"),
+        (
+            "union u switch (int d) { case 1: default: void; };",
+            "1:34 `case` and `default` cannot share an arm",
+        ),
         ("program P { } = 1;", "1:9 program `P` has no version"),
         ("program P { version V { void F(void) = 0 } = 1; } = 1;", "1:40 expected `;`, found `}`"),
         ("program P { version V { opaque F(void) = 0; } = 1; } = 1;", "1:25 opaque data needs a length"),
@@ -56,7 +64,10 @@ fn every_mistake_has_its_message_and_place() {
         ("#if 1 +\n#endif\n", "1:5 this condition is not understood"),
         ("#error no such luck\n", "1:1 #error no such luck"),
         ("%#pragma pages 5 6\n", "1:16 `5 6` does not name a type"),
-        ("# 7 \"other.x\"\n\nint x;", "8:1 expected `const`, `typedef`, `enum`, `struct`, `union` or `program`, found `int`"),
+        (
+            "# 7 \"other.x\"\n\nint x;",
+            "8:1 expected `const`, `typedef`, `enum`, `struct`, `union` or `program`, found `int`",
+        ),
         // Names and values.
         ("struct s { foo x; };", "1:12 unknown type `foo`"),
         ("struct s { int x<MAX>; };", "1:18 unknown constant `MAX`"),
@@ -67,28 +78,58 @@ fn every_mistake_has_its_message_and_place() {
         ("const A = B; const B = A;", "1:7 the value of `A` depends on itself"),
         ("struct s { int x<-1>; };", "1:18 -1 is not a length: lengths are from 0 to 4294967295"),
         ("struct s { int x[0]; };", "1:18 an array of no elements"),
-        ("struct s { int x<4294967296>; };", "1:18 4294967296 is not a length: lengths are from 0 to 4294967295"),
+        (
+            "struct s { int x<4294967296>; };",
+            "1:18 4294967296 is not a length: lengths are from 0 to 4294967295",
+        ),
         ("enum e { A = 4294967296 };", "1:10 4294967296 does not fit in 32 bits"),
         ("union u switch (hyper d) { case 1: void; };", "1:17 not a discriminant"),
         ("union u switch (int d<2>) { case 1: void; };", "1:17 not a discriminant"),
-        ("union u switch (int d) { case 1: void; case 1: int x; };", "1:45 the case 1 appears already at t.x:1"),
-        ("enum e { A }; union u switch (e d) { case 1: void; };", "1:43 the case 1 of union `u` is not a member of enum `e`"),
+        (
+            "union u switch (int d) { case 1: void; case 1: int x; };",
+            "1:45 the case 1 appears already at t.x:1",
+        ),
+        (
+            "enum e { A }; union u switch (e d) { case 1: void; };",
+            "1:43 the case 1 of union `u` is not a member of enum `e`",
+        ),
         ("union u switch (bool d) { case 2: void; };", "1:32 the case 2 of union `u` is not a bool"),
-        ("union u switch (unsigned d) { case -1: void; };", "1:36 the case -1 of union `u` is not an unsigned int"),
-        ("%#pragma pages s.x\nstruct s { int x; };", "1:16 only variable-length opaque data can travel as pages"),
+        (
+            "union u switch (unsigned d) { case -1: void; };",
+            "1:36 the case -1 of union `u` is not an unsigned int",
+        ),
+        (
+            "%#pragma pages s.x\nstruct s { int x; };",
+            "1:16 only variable-length opaque data can travel as pages",
+        ),
         ("%#pragma pages s.y\nstruct s { int x; };", "1:16 this pragma names no field"),
         ("%#pragma exclude nobody\n", "1:18 this pragma names an unknown type `nobody`"),
         ("%#pragma blocking F\n", "1:19 this pragma names an unknown procedure `F`"),
         // Recursion.
         ("struct s { int x; s y; };", "1:8 a value of `s` would contain another one without end"),
-        ("struct a { b x; };\nstruct b { a y[2]; };", "1:8 a value of `a` would contain another one without end"),
+        (
+            "struct a { b x; };\nstruct b { a y[2]; };",
+            "1:8 a value of `a` would contain another one without end",
+        ),
         ("typedef a b; typedef b a;", "1:11 a value of `b` would contain another one without end"),
         ("typedef p *p;", "1:12 a value of `p` would contain another one without end"),
         // Programs.
-        ("program P { version V { void F(void) = 0; void G(void) = 0; } = 1; } = 1;", "1:58 procedure `F` has the number 0 already"),
-        ("program P { version V { void F(void) = 0; void F(void) = 1; } = 1; } = 1;", "1:48 a second procedure `F`"),
-        ("program P { version V { void F(void) = 70000; } = 1; } = 1;", "1:40 procedure number 70000 is too large: the table of a version is dense"),
-        ("program P { version V { void F(void) = 0; } = -1; } = 1;", "1:47 -1 does not fit in an unsigned int"),
+        (
+            "program P { version V { void F(void) = 0; void G(void) = 0; } = 1; } = 1;",
+            "1:58 procedure `F` has the number 0 already",
+        ),
+        (
+            "program P { version V { void F(void) = 0; void F(void) = 1; } = 1; } = 1;",
+            "1:48 a second procedure `F`",
+        ),
+        (
+            "program P { version V { void F(void) = 70000; } = 1; } = 1;",
+            "1:40 procedure number 70000 is too large: the table of a version is dense",
+        ),
+        (
+            "program P { version V { void F(void) = 0; } = -1; } = 1;",
+            "1:47 -1 does not fit in an unsigned int",
+        ),
         ("program P { version V { void F(nobody) = 0; } = 1; } = 1;", "1:32 unknown type `nobody`"),
         // Warnings.
         ("#include <rpc/rpc.h>\n", "1:1 warning `#include` is ignored"),
@@ -133,7 +174,8 @@ fn nothing_that_is_fed_makes_the_compiler_panic_or_hang() {
         }
         let words: Vec<&str> = text.split_inclusive(char::is_whitespace).collect();
         for skip in (0..words.len()).step_by(5) {
-            let less: String = words.iter().enumerate().filter(|(i, _)| *i != skip).map(|(_, w)| *w).collect();
+            let less: String =
+                words.iter().enumerate().filter(|(i, _)| *i != skip).map(|(_, w)| *w).collect();
             let _ = Compiler::new().translate("t.x", &less);
         }
     }

@@ -3,7 +3,7 @@
 //! `tests/generated` holds the output for `tests/x`; it is compiled here, and `golden` keeps it up to date. Changes of
 //! the generator show there.
 
-#![allow(missing_docs, unreachable_pub)]
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used)]
 
 mod alloc;
 mod cli;

@@ -24,7 +24,8 @@ fn pages(max: usize) -> impl Strategy<Value = Pages> {
 }
 
 pub fn a_scalars() -> impl Strategy<Value = scalars> {
-    let ints = (any::<i32>(), any::<u32>(), any::<u32>(), any::<i64>(), any::<u64>(), any::<bool>(), a_color());
+    let ints =
+        (any::<i32>(), any::<u32>(), any::<u32>(), any::<i64>(), any::<u64>(), any::<bool>(), a_color());
     let more = (any::<i32>(), any::<u32>(), any::<i32>(), any::<u32>(), any::<bool>(), any::<u32>());
     (ints, more, any::<u64>(), any::<i32>()).prop_map(|((i, u, plain, h, uh, b, c), m, u64, i32)| {
         let (l, ul, s, uc, bt, ui) = m;
@@ -35,7 +36,17 @@ pub fn a_scalars() -> impl Strategy<Value = scalars> {
 pub fn a_bytes() -> impl Strategy<Value = bytes> {
     let short = || vec(any::<u8>(), 0..=12);
     let long = || vec(any::<u8>(), 0..40);
-    (any::<[u8; 3]>(), short(), long(), short(), long(), any::<[u8; 8]>(), any::<[u8; 5]>(), a_blob(), a_label())
+    (
+        any::<[u8; 3]>(),
+        short(),
+        long(),
+        short(),
+        long(),
+        any::<[u8; 8]>(),
+        any::<[u8; 5]>(),
+        a_blob(),
+        a_label(),
+    )
         .prop_map(|(fixed, bounded, open, name, any, v, o, b, l)| bytes {
             fixed,
             bounded,

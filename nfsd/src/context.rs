@@ -1,0 +1,231 @@
+//! What a thread keeps between calls: its instance of every exported file system, and handles decoded before.
+
+use crate::export::{Export, ExportTable, Exports};
+use crate::fh::{FH_MAX, FhCodec, FhError, FileHandle};
+use crate::vfs::{Cx, Handle, Identity, Vfs, VfsError};
+use std::sync::Arc;
+use sunrpc::auth::SvcCred;
+use sunrpc::svc::Call;
+use sunrpc::xprt::PeerAddr;
+
+/// What all threads of a server share.
+pub struct Shared {
+    /// The exports.
+    pub exports: Exports,
+    /// Seals and opens file handles.
+    pub codec: FhCodec,
+    /// Differs from start to start, so that clients notice that unstable writes may be lost (RFC 1813 section 3.3.7).
+    pub verifier: [u8; 8],
+}
+
+impl Shared {
+    /// For a server that starts now.
+    ///
+    /// # Errors
+    /// If the system has no random numbers to give.
+    pub fn new(exports: Exports, codec: FhCodec) -> Result<Arc<Self>, getrandom::Error> {
+        let mut verifier = [0; 8];
+        getrandom::fill(&mut verifier)?;
+        Ok(Arc::new(Shared { exports, codec, verifier }))
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+/// Why a call does not reach its object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denied {
+    /// The handle was never issued here.
+    BadHandle,
+    /// Its export is gone.
+    Stale,
+    /// The export does not admit the client's address or port.
+    Client,
+    /// The export does not accept the caller's flavor.
+    Flavor,
+    /// The file system could not be attached.
+    Vfs(VfsError),
+}
+
+/// An object that a call works on, with everything needed to do so.
+pub struct Here<'c> {
+    /// The thread's instance of the file system.
+    pub vfs: &'c mut dyn Vfs,
+    /// Who asks, and how.
+    pub cx: Cx<'c>,
+    /// Where the object is.
+    pub export: &'c Export,
+    /// Which one it is.
+    pub handle: Handle,
+    codec: &'c FhCodec,
+}
+
+impl<'c> Here<'c> {
+    /// What seals handles, for use beside the file system.
+    pub fn sealer(&self) -> Sealer<'c> {
+        Sealer { codec: self.codec, export: self.export.id }
+    }
+
+    /// The handle that clients see for `h` of this export.
+    #[inline]
+    pub fn seal(&self, h: &Handle) -> FileHandle {
+        self.codec.encode(self.export.id, h)
+    }
+
+}
+
+/// Seals handles of one export.
+#[derive(Clone, Copy)]
+pub struct Sealer<'c> {
+    codec: &'c FhCodec,
+    export: u32,
+}
+
+impl<'c> Sealer<'c> {
+    /// The handle that clients see for `h`.
+    #[inline]
+    pub fn seal(&self, h: &Handle) -> FileHandle {
+        self.codec.encode(self.export, h)
+    }
+}
+
+struct Slot {
+    export: Arc<Export>,
+    vfs: Option<Box<dyn Vfs>>,
+}
+
+/// Entries of the cache of opened handles; a power of two.
+const OPENED: usize = 256;
+
+#[derive(Clone)]
+struct Opened {
+    len: u8,
+    wire: [u8; FH_MAX],
+    export: u32,
+    handle: Handle,
+}
+
+/// One thread's state.
+pub struct Context {
+    shared: Arc<Shared>,
+    table: Arc<ExportTable>,
+    slots: Vec<Slot>,
+    ident: Identity,
+    /// Handles whose MAC was found right. The key is the whole handle, so nothing forged gets in.
+    opened: Vec<Option<Opened>>,
+}
+
+impl Context {
+    /// For the calling thread.
+    pub fn new(shared: Arc<Shared>) -> Self {
+        let table = shared.exports.load_full();
+        let mut c = Context {
+            shared,
+            table: table.clone(),
+            slots: Vec::new(),
+            ident: Identity { uid: u32::MAX, gid: u32::MAX, groups: Default::default() },
+            opened: Vec::new(),
+        };
+        c.adopt(table);
+        c
+    }
+
+    fn adopt(&mut self, table: Arc<ExportTable>) {
+        self.slots = table.iter().map(|e| Slot { export: e.clone(), vfs: None }).collect();
+        self.table = table;
+    }
+
+    /// The current exports.
+    pub fn table(&mut self) -> &Arc<ExportTable> {
+        let now = self.shared.exports.load();
+        if now.generation() != self.table.generation() {
+            let now = arc_swap::Guard::into_inner(now);
+            self.adopt(now);
+        }
+        &self.table
+    }
+
+    /// The write verifier.
+    pub fn verifier(&self) -> [u8; 8] {
+        self.shared.verifier
+    }
+
+    /// Opens a handle that a client sent.
+    pub fn open(&mut self, wire: &[u8]) -> Result<(u32, Handle), Denied> {
+        // The MAC's last bytes are as good as random.
+        let at = wire.last_chunk::<2>().map_or(0, |b| usize::from(u16::from_le_bytes(*b)) % OPENED);
+        if let Some(Some(o)) = self.opened.get(at)
+            && o.wire.get(..usize::from(o.len)) == Some(wire)
+        {
+            return Ok((o.export, o.handle));
+        }
+        let (export, handle) = self.shared.codec.decode(wire).map_err(|_: FhError| Denied::BadHandle)?;
+        if self.opened.is_empty() {
+            self.opened.resize(OPENED, None);
+        }
+        let mut o = Opened { len: 0, wire: [0; FH_MAX], export, handle };
+        if let (Some(dst), Ok(len), Some(slot)) =
+            (o.wire.get_mut(..wire.len()), u8::try_from(wire.len()), self.opened.get_mut(at))
+        {
+            dst.copy_from_slice(wire);
+            o.len = len;
+            *slot = Some(o);
+        }
+        Ok((export, handle))
+    }
+
+    /// Brings a call to the object of a handle, if the export lets it in.
+    #[inline]
+    pub fn enter(&mut self, call: &Call<'_>, wire: &[u8]) -> Result<Here<'_>, Denied> {
+        let (export, handle) = self.open(wire)?;
+        self.enter_at(call.peer, call.cred, call.blocking, export, handle)
+    }
+
+    /// The root of an export, for MOUNT.
+    pub fn enter_root(&mut self, call: &Call<'_>, export: u32) -> Result<Here<'_>, Denied> {
+        // Nothing is looked up by this handle before it is replaced.
+        let nowhere = Handle::new(&[]).ok_or(Denied::Stale)?;
+        let mut here = self.enter_at(call.peer, call.cred, call.blocking, export, nowhere)?;
+        here.handle = here.vfs.root().map_err(Denied::Vfs)?;
+        Ok(here)
+    }
+
+    fn enter_at(
+        &mut self,
+        peer: &PeerAddr,
+        cred: &SvcCred,
+        blocking: bool,
+        export: u32,
+        handle: Handle,
+    ) -> Result<Here<'_>, Denied> {
+        self.table();
+        let slot = self.slots.binary_search_by_key(&export, |s| s.export.id).map_err(|_| Denied::Stale)?;
+        let slot = self.slots.get_mut(slot).ok_or(Denied::Stale)?;
+        if !slot.export.admits(peer) {
+            return Err(Denied::Client);
+        }
+        if slot.export.admit_flavor(cred).is_err() {
+            return Err(Denied::Flavor);
+        }
+        if !blocking && slot.export.backend.always_blocks() {
+            return Err(Denied::Vfs(VfsError::WouldBlock));
+        }
+        self.ident = slot.export.identity(cred);
+        if slot.vfs.is_none() {
+            slot.vfs = Some(slot.export.backend.attach().map_err(Denied::Vfs)?);
+        }
+        let vfs = slot.vfs.as_deref_mut().ok_or(Denied::Stale)?;
+        let cx = Cx { ident: &self.ident, blocking, sync: slot.export.sync, owner_override: true };
+        Ok(Here { vfs, cx, export: &slot.export, handle, codec: &self.shared.codec })
+    }
+
+    /// About once a second.
+    pub fn tick(&mut self) {
+        self.table();
+        self.slots.iter_mut().filter_map(|s| s.vfs.as_deref_mut()).for_each(Vfs::tick);
+    }
+}

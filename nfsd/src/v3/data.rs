@@ -1,0 +1,96 @@
+//! Contents of files.
+
+use super::status::Fail;
+use super::wire::{Fill, POST_OP, put_wcc};
+use crate::context::Context;
+use crate::proto::nfs3::*;
+use crate::vfs::{FileType, Stability};
+use sunrpc::page::PageWriter;
+use sunrpc::svc::Call;
+use sunrpc::xdr::XdrWrite;
+
+/// Offsets end here: a file's size is a signed 64-bit number.
+const OFFSET_END: u64 = i64::MAX as u64;
+
+/// Bytes of READ3resok before its data, status included.
+const READ_HEAD: usize = 4 + POST_OP + 12;
+
+pub(super) fn read(
+    c: &mut Context,
+    call: &Call<'_>,
+    a: READ3argsRef<'_>,
+    out: &mut PageWriter<'_>,
+) -> Result<(), Fail> {
+    let here = c.enter(call, a.file.data)?;
+    // No file reaches beyond the largest offset, so a read there ends at once, without an error (section 3.3.6).
+    let room = OFFSET_END.saturating_sub(a.offset).min(u64::from(call.caps.max_payload));
+    let want = u64::from(a.count).min(room) as usize;
+    let head = out.reserve(READ_HEAD)?;
+    let offset = a.offset.min(OFFSET_END);
+    let (n, done) = out.payload::<Fail, _>(want, |iov| {
+        let done = here.vfs.read(&here.cx, &here.handle, offset, iov)?;
+        Ok((done.len, done))
+    })?;
+    let mut f = Fill(out.slot_mut(head));
+    f.u32(0);
+    f.post_op(&done.attr);
+    f.u32(n as u32);
+    f.u32(u32::from(done.eof));
+    f.u32(n as u32);
+    Ok(out.put_padding(n)?)
+}
+
+pub(super) fn write(
+    c: &mut Context,
+    call: &Call<'_>,
+    a: WRITE3argsRef<'_>,
+    out: &mut PageWriter<'_>,
+) -> Result<(), Fail> {
+    let verifier = c.verifier();
+    let here = c.enter(call, a.file.data)?;
+    if here.export.read_only {
+        return Err(nfsstat3::NFS3ERR_ROFS.into());
+    }
+    if a.count as usize != a.data.len() {
+        return Err(nfsstat3::NFS3ERR_INVAL.into());
+    }
+    if a.offset.saturating_add(u64::from(a.count)) > OFFSET_END {
+        return Err(nfsstat3::NFS3ERR_FBIG.into());
+    }
+    let stable = match a.stable {
+        stable_how::UNSTABLE => Stability::Unstable,
+        stable_how::DATA_SYNC => Stability::DataSync,
+        stable_how::FILE_SYNC => Stability::FileSync,
+    };
+    let bufs = a.data.io_slices::<260>();
+    let done = here.vfs.write(&here.cx, &here.handle, a.offset, &bufs, stable)?;
+    out.put_u32(0)?;
+    put_wcc(out, Some(&done.attr))?;
+    out.put_u32(done.len as u32)?;
+    out.put_u32(match done.committed {
+        Stability::Unstable => stable_how::UNSTABLE,
+        Stability::DataSync => stable_how::DATA_SYNC,
+        Stability::FileSync => stable_how::FILE_SYNC,
+    } as u32)?;
+    Ok(out.put(&verifier)?)
+}
+
+pub(super) fn commit(
+    c: &mut Context,
+    call: &Call<'_>,
+    a: COMMIT3argsRef<'_>,
+    out: &mut PageWriter<'_>,
+) -> Result<(), Fail> {
+    let verifier = c.verifier();
+    let here = c.enter(call, a.file.data)?;
+    if here.export.read_only {
+        return Err(nfsstat3::NFS3ERR_ROFS.into());
+    }
+    let attr = here.vfs.commit(&here.cx, &here.handle, a.offset, a.count)?;
+    if attr.ftype != FileType::Regular {
+        return Err(nfsstat3::NFS3ERR_INVAL.into());
+    }
+    out.put_u32(0)?;
+    put_wcc(out, Some(&attr))?;
+    Ok(out.put(&verifier)?)
+}

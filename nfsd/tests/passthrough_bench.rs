@@ -1,0 +1,118 @@
+//! What the passthrough backend costs per operation, in one thread, without the network. Figures, not assertions:
+//! `cargo test --release -p nfsd --test passthrough_bench -- --ignored --nocapture`.
+
+use nfsd::vfs::passthrough::{Passthrough, PassthroughOptions};
+use nfsd::vfs::*;
+use std::io::{IoSlice, IoSliceMut};
+use std::ops::ControlFlow;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Instant;
+
+struct Count(usize);
+
+impl DirSink for Count {
+    fn entry(&mut self, e: &DirEntry<'_>) -> ControlFlow<()> {
+        self.0 += usize::from(e.entry.is_some());
+        ControlFlow::Continue(())
+    }
+}
+
+/// Best of five runs, in ns per call.
+fn best(n: u32, mut f: impl FnMut(u32)) -> f64 {
+    (0..5)
+        .map(|_| {
+            let t = Instant::now();
+            (0..n).for_each(&mut f);
+            t.elapsed().as_nanos() as f64 / f64::from(n)
+        })
+        .fold(f64::MAX, f64::min)
+}
+
+fn run(base: &str, uid: u32, blocking: bool) {
+    let dir = tempfile::tempdir_in(base).unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let big = dir.path().join("big");
+    std::fs::create_dir(&big).unwrap();
+    for i in 0..10_000 {
+        std::fs::write(big.join(format!("file number {i}")), b"").unwrap();
+    }
+    // Handles of young objects are not remembered.
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    let bare = {
+        let fd = std::fs::File::open(&big).unwrap();
+        best(1, |_| {
+            use std::os::fd::AsFd;
+            sunrpc_sys::dir::seek(fd.as_fd(), 0).unwrap();
+            let mut buf = vec![0; 32 << 10];
+            loop {
+                let n = sunrpc_sys::dir::read(fd.as_fd(), &mut buf).unwrap();
+                if n == 0 {
+                    break;
+                }
+                for e in sunrpc_sys::dir::Entries::new(&buf[..n]) {
+                    sunrpc_sys::stat::at(fd.as_fd(), e.name).unwrap();
+                }
+            }
+        }) / 10_002.0
+    };
+    let backend = Passthrough::open(dir.path(), PassthroughOptions::default()).unwrap();
+    // The thread takes on the caller's identity for good.
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut fs = backend.attach().unwrap();
+            let me = Identity { uid, gid: uid, groups: Default::default() };
+            let cx = Cx { ident: &me, blocking, sync: true, owner_override: true };
+            let other = Identity { uid: uid + 1, gid: uid, groups: Default::default() };
+            let cx2 = Cx { ident: &other, ..cx };
+            let root = fs.root().unwrap();
+            let set = SetAttr { mode: Some(0o666), ..Default::default() };
+            let how = CreateHow::Unchecked(set);
+            let wait = Cx { blocking: true, ..cx };
+            let f = fs.create(&wait, &root, b"f", &how).unwrap().handle;
+            let page = vec![7u8; 4096];
+            fs.write(&wait, &f, 0, &[IoSlice::new(&page)], Stability::Unstable).unwrap();
+            let dir = fs.lookup(&wait, &root, b"big").unwrap().handle;
+            let name = b"file number 77";
+            fs.lookup(&wait, &dir, name).unwrap();
+            let mut buf = vec![0u8; 4096];
+            let getattr = best(200_000, |_| drop(fs.getattr(&cx, &f).map(|_| ()).unwrap()));
+            let lookup = best(100_000, |_| drop(fs.lookup(&cx, &dir, name).map(|_| ()).unwrap()));
+            let lookup2 = best(50_000, |i| {
+                let cx = if i % 2 == 0 { &cx } else { &cx2 };
+                fs.lookup(cx, &dir, name).map(|_| ()).unwrap();
+            });
+            let access = best(100_000, |_| drop(fs.access(&cx, &f, Access(0x3f)).map(|_| ()).unwrap()));
+            let read = best(100_000, |_| {
+                fs.read(&cx, &f, 0, &mut [IoSliceMut::new(&mut buf)]).unwrap();
+            });
+            let write = best(50_000, |_| {
+                fs.write(&wait, &f, 0, &[IoSlice::new(&page)], Stability::Unstable).unwrap();
+            });
+            let plus = best(1, |_| {
+                let (mut sink, want) = (Count(0), ReaddirWant { plus: true, bytes: 32 << 10 });
+                fs.readdir(&wait, &dir, 0, want, &mut sink).unwrap();
+                assert_eq!(sink.0, 10_002);
+            }) / 10_002.0;
+            let n = if base == "/dev/shm" { 20_000 } else { 50 };
+            let pair = best(n, |_| {
+                fs.create(&wait, &root, b"x", &CreateHow::Guarded(set)).unwrap();
+                fs.remove(&wait, &root, b"x").unwrap();
+            });
+            println!(
+                "{base} uid {uid}: getattr {getattr:.0} ns, lookup {lookup:.0} (two users in turn {lookup2:.0}), access {access:.0}, \
+                 read 4K {read:.0}, write 4K {write:.0}, create+remove {pair:.0} for the pair, \
+                 readdirplus entry {plus:.0} (bare getdents + statx {bare:.0})"
+            );
+        });
+    });
+}
+
+#[test]
+#[ignore = "figures for a person to read"]
+fn costs() {
+    for base in ["/dev/shm", "/tmp"] {
+        for uid in [1000, 0] {
+            run(base, uid, base == "/dev/shm");
+        }
+    }
+}
