@@ -75,7 +75,6 @@ impl<'c> Here<'c> {
     pub fn seal(&self, h: &Handle) -> FileHandle {
         self.codec.encode(self.export.id, h)
     }
-
 }
 
 /// Seals handles of one export.

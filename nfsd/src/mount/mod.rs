@@ -180,7 +180,12 @@ impl Worker {
         Ok((fh, export.sec.iter().map(|f| f.number()).collect()))
     }
 
-    fn mnt_reply(&mut self, call: &Call<'_>, path: &[u8], out: &mut PageWriter<'_>) -> Result<Flow, XdrError> {
+    fn mnt_reply(
+        &mut self,
+        call: &Call<'_>,
+        path: &[u8],
+        out: &mut PageWriter<'_>,
+    ) -> Result<Flow, XdrError> {
         let failed = match self.mnt(call, path) {
             Ok((fh, flavors)) if call.vers == MOUNT_V3 => {
                 if let Some(ip) = host(call.peer) {
@@ -243,7 +248,12 @@ impl Worker {
 }
 
 impl Dispatch for Worker {
-    fn call(&mut self, cx: &mut Call<'_>, args: &mut Decoder<'_>, out: &mut PageWriter<'_>) -> Result<Flow, RpcError> {
+    fn call(
+        &mut self,
+        cx: &mut Call<'_>,
+        args: &mut Decoder<'_>,
+        out: &mut PageWriter<'_>,
+    ) -> Result<Flow, RpcError> {
         // The procedures of both versions have the same numbers and arguments.
         let path = match cx.proc {
             MOUNTPROC3_MNT | MOUNTPROC3_UMNT => Some(args.opaque(MNTPATHLEN)?),

@@ -55,7 +55,8 @@ impl DirSink for Entries<'_, '_, '_> {
     fn entry(&mut self, e: &DirEntry<'_>) -> ControlFlow<()> {
         let named = 8 + 4 + e.name.len().next_multiple_of(4) + 8;
         // The longest it can be; handles differ in length, and none is sealed before it is sure to fit.
-        let whole = 4 + named
+        let whole = 4
+            + named
             + match (&self.plus, e.entry) {
                 (None, _) => 0,
                 (Some(_), None) => 8,

@@ -138,7 +138,12 @@ impl Worker {
 }
 
 impl Dispatch for Worker {
-    fn call(&mut self, cx: &mut Call<'_>, args: &mut Decoder<'_>, out: &mut PageWriter<'_>) -> Result<Flow, RpcError> {
+    fn call(
+        &mut self,
+        cx: &mut Call<'_>,
+        args: &mut Decoder<'_>,
+        out: &mut PageWriter<'_>,
+    ) -> Result<Flow, RpcError> {
         let start = out.mark();
         let status = match self.run(cx, args, out) {
             Ok(()) => return Ok(Flow::Done),

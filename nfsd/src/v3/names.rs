@@ -36,7 +36,12 @@ fn put_made(mut here: Here<'_>, e: &Entry, out: Out<'_, '_>) -> Result<(), Fail>
     Ok(put_wcc(out, dir.as_ref())?)
 }
 
-pub(super) fn lookup(c: &mut Context, call: &Call<'_>, a: LOOKUP3argsRef<'_>, out: Out<'_, '_>) -> Result<(), Fail> {
+pub(super) fn lookup(
+    c: &mut Context,
+    call: &Call<'_>,
+    a: LOOKUP3argsRef<'_>,
+    out: Out<'_, '_>,
+) -> Result<(), Fail> {
     let here = c.enter(call, a.what.dir.data)?;
     let e = here.vfs.lookup(&here.cx, &here.handle, name(a.what.name.0)?)?;
     out.put_u32(0)?;
@@ -62,7 +67,12 @@ pub(super) fn readlink(
     Ok(out.put_opaque(target.get(..n).unwrap_or_default(), NFS3_PATHLEN)?)
 }
 
-pub(super) fn create(c: &mut Context, call: &Call<'_>, a: CREATE3argsRef<'_>, out: Out<'_, '_>) -> Result<(), Fail> {
+pub(super) fn create(
+    c: &mut Context,
+    call: &Call<'_>,
+    a: CREATE3argsRef<'_>,
+    out: Out<'_, '_>,
+) -> Result<(), Fail> {
     let here = enter_rw(c, call, &a.where_.dir)?;
     let how = match &a.how {
         createhow3::UNCHECKED(s) => CreateHow::Unchecked(sattr(s)?),
@@ -73,13 +83,23 @@ pub(super) fn create(c: &mut Context, call: &Call<'_>, a: CREATE3argsRef<'_>, ou
     put_made(here, &e, out)
 }
 
-pub(super) fn mkdir(c: &mut Context, call: &Call<'_>, a: MKDIR3argsRef<'_>, out: Out<'_, '_>) -> Result<(), Fail> {
+pub(super) fn mkdir(
+    c: &mut Context,
+    call: &Call<'_>,
+    a: MKDIR3argsRef<'_>,
+    out: Out<'_, '_>,
+) -> Result<(), Fail> {
     let here = enter_rw(c, call, &a.where_.dir)?;
     let e = here.vfs.mkdir(&here.cx, &here.handle, new_name(a.where_.name.0)?, &sattr(&a.attributes)?)?;
     put_made(here, &e, out)
 }
 
-pub(super) fn symlink(c: &mut Context, call: &Call<'_>, a: SYMLINK3argsRef<'_>, out: Out<'_, '_>) -> Result<(), Fail> {
+pub(super) fn symlink(
+    c: &mut Context,
+    call: &Call<'_>,
+    a: SYMLINK3argsRef<'_>,
+    out: Out<'_, '_>,
+) -> Result<(), Fail> {
     let here = enter_rw(c, call, &a.where_.dir)?;
     let target = a.symlink.symlink_data.0;
     if target.is_empty() || target.contains(&0) {
@@ -96,7 +116,12 @@ pub(super) fn symlink(c: &mut Context, call: &Call<'_>, a: SYMLINK3argsRef<'_>, 
     put_made(here, &e, out)
 }
 
-pub(super) fn mknod(c: &mut Context, call: &Call<'_>, a: MKNOD3argsRef<'_>, out: Out<'_, '_>) -> Result<(), Fail> {
+pub(super) fn mknod(
+    c: &mut Context,
+    call: &Call<'_>,
+    a: MKNOD3argsRef<'_>,
+    out: Out<'_, '_>,
+) -> Result<(), Fail> {
     let here = enter_rw(c, call, &a.where_.dir)?;
     let (node, set) = match &a.what {
         mknoddata3::NF3CHR(d) => (Node::Char(d.spec.specdata1, d.spec.specdata2), sattr(&d.dev_attributes)?),
@@ -111,7 +136,12 @@ pub(super) fn mknod(c: &mut Context, call: &Call<'_>, a: MKNOD3argsRef<'_>, out:
     put_made(here, &e, out)
 }
 
-pub(super) fn remove(c: &mut Context, call: &Call<'_>, a: diropargs3Ref<'_>, out: Out<'_, '_>) -> Result<(), Fail> {
+pub(super) fn remove(
+    c: &mut Context,
+    call: &Call<'_>,
+    a: diropargs3Ref<'_>,
+    out: Out<'_, '_>,
+) -> Result<(), Fail> {
     let mut here = enter_rw(c, call, &a.dir)?;
     here.vfs.remove(&here.cx, &here.handle, old_name(a.name.0)?)?;
     let dir = after(&mut here);
@@ -119,7 +149,12 @@ pub(super) fn remove(c: &mut Context, call: &Call<'_>, a: diropargs3Ref<'_>, out
     Ok(put_wcc(out, dir.as_ref())?)
 }
 
-pub(super) fn rmdir(c: &mut Context, call: &Call<'_>, a: diropargs3Ref<'_>, out: Out<'_, '_>) -> Result<(), Fail> {
+pub(super) fn rmdir(
+    c: &mut Context,
+    call: &Call<'_>,
+    a: diropargs3Ref<'_>,
+    out: Out<'_, '_>,
+) -> Result<(), Fail> {
     let mut here = enter_rw(c, call, &a.dir)?;
     here.vfs.rmdir(&here.cx, &here.handle, old_name(a.name.0)?)?;
     let dir = after(&mut here);
@@ -138,7 +173,12 @@ fn same_export(c: &mut Context, first: &[u8], second: &[u8]) -> Result<Handle, F
     Ok(handle)
 }
 
-pub(super) fn rename(c: &mut Context, call: &Call<'_>, a: RENAME3argsRef<'_>, out: Out<'_, '_>) -> Result<(), Fail> {
+pub(super) fn rename(
+    c: &mut Context,
+    call: &Call<'_>,
+    a: RENAME3argsRef<'_>,
+    out: Out<'_, '_>,
+) -> Result<(), Fail> {
     let to = same_export(c, a.from.dir.data, a.to.dir.data)?;
     let mut here = enter_rw(c, call, &a.from.dir)?;
     let (old, new) = (old_name(a.from.name.0)?, old_name(a.to.name.0)?);
@@ -150,7 +190,12 @@ pub(super) fn rename(c: &mut Context, call: &Call<'_>, a: RENAME3argsRef<'_>, ou
     Ok(put_wcc(out, to_attr.as_ref())?)
 }
 
-pub(super) fn link(c: &mut Context, call: &Call<'_>, a: LINK3argsRef<'_>, out: Out<'_, '_>) -> Result<(), Fail> {
+pub(super) fn link(
+    c: &mut Context,
+    call: &Call<'_>,
+    a: LINK3argsRef<'_>,
+    out: Out<'_, '_>,
+) -> Result<(), Fail> {
     let file = same_export(c, a.link.dir.data, a.file.data)?;
     let mut here = enter_rw(c, call, &a.link.dir)?;
     let n = new_name(a.link.name.0)?;

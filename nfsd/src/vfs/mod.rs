@@ -73,7 +73,13 @@ pub trait Vfs {
 
     /// Reads into `bufs`, in order, at most their total length. Short only at end of file; `offset` at or past
     /// the end answers 0 bytes and `eof`. `eof` is judged by a size taken **after** the read.
-    fn read(&mut self, cx: &Cx<'_>, obj: &Handle, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> VfsResult<ReadDone>;
+    fn read(
+        &mut self,
+        cx: &Cx<'_>,
+        obj: &Handle,
+        offset: u64,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> VfsResult<ReadDone>;
 
     /// Writes `bufs` at `offset`. The answer's `committed` is at least `stable`. Set-id bits are cleared as a local
     /// write by the same caller would.
@@ -148,5 +154,12 @@ pub trait Links {
     fn link(&mut self, cx: &Cx<'_>, obj: &Handle, dir: &Handle, name: &[u8]) -> VfsResult<Attr>;
 
     /// Creates a device, fifo or socket; [`VfsError::BadType`] for other types.
-    fn mknod(&mut self, cx: &Cx<'_>, dir: &Handle, name: &[u8], node: Node, set: &SetAttr) -> VfsResult<Entry>;
+    fn mknod(
+        &mut self,
+        cx: &Cx<'_>,
+        dir: &Handle,
+        name: &[u8],
+        node: Node,
+        set: &SetAttr,
+    ) -> VfsResult<Entry>;
 }

@@ -26,7 +26,12 @@ fn handle(h: Nfs3Option<nfs_fh3>) -> nfs_fh3 {
 #[tokio::test(flavor = "current_thread")]
 async fn a_foreign_client_works_with_files_directories_and_links() {
     let s = Server::start(&[]);
-    let cred = auth_unix { uid: 1000, gid: 1000, machinename: Opaque::owned(b"elsewhere".to_vec()), ..auth_unix::default() };
+    let cred = auth_unix {
+        uid: 1000,
+        gid: 1000,
+        machinename: Opaque::owned(b"elsewhere".to_vec()),
+        ..auth_unix::default()
+    };
     let mut c = Nfs3ConnectionBuilder::new(TokioConnector, "127.0.0.1", s.dir.path().to_str().unwrap())
         .connect_from_privileged_port(false)
         .mount_port(s.port)
@@ -71,10 +76,8 @@ async fn a_foreign_client_works_with_files_directories_and_links() {
     let args = MKDIR3args { where_: at(&root, "dir"), attributes: sattr3::default() };
     let dir = handle(c.mkdir(&args).await.unwrap().unwrap().obj);
     c.link(&LINK3args { file: file.clone(), link: at(&dir, "hard") }).await.unwrap().unwrap();
-    let symlink = symlinkdata3 {
-        symlink_attributes: sattr3::default(),
-        symlink_data: nfspath3::from(&b"../file"[..]),
-    };
+    let symlink =
+        symlinkdata3 { symlink_attributes: sattr3::default(), symlink_data: nfspath3::from(&b"../file"[..]) };
     let soft = c.symlink(&SYMLINK3args { where_: at(&dir, "soft"), symlink }).await.unwrap().unwrap();
     let target = c.readlink(&READLINK3args { symlink: handle(soft.obj) }).await.unwrap().unwrap();
     assert_eq!(target.data.0.as_ref(), b"../file");

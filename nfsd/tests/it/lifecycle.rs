@@ -136,7 +136,8 @@ fn mistakes_on_the_command_line_are_explained() {
     let help = command().arg("--help").output().unwrap();
     assert!(help.status.success());
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
-    for flag in ["--listen", "--clients", "--insecure", "--read-only", "--squash", "--threads", "--state-dir"] {
+    for flag in ["--listen", "--clients", "--insecure", "--read-only", "--squash", "--threads", "--state-dir"]
+    {
         assert!(help.contains(flag), "--help does not name {flag}");
     }
 }

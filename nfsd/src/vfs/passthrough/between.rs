@@ -4,8 +4,8 @@
 //! not handed over is opened again.
 
 use super::cache::{Grant, Open};
-use crate::vfs::{HANDLE_MAX, Handle, Identity};
 use crate::vfs::passthrough::sync::lock;
+use crate::vfs::{HANDLE_MAX, Handle, Identity};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};

@@ -161,9 +161,8 @@ impl Worker {
         let st = stat::of_fd(o.fd())?;
         self.as_service()?;
         const FLAGS: i32 = libc::O_RDONLY | libc::O_NONBLOCK;
-        let opened = self.with_room(|w| {
-            w.shared.table.reopen(w.fd(ix).map_err(|_| io::ErrorKind::Other)?, FLAGS)
-        });
+        let opened =
+            self.with_room(|w| w.shared.table.reopen(w.fd(ix).map_err(|_| io::ErrorKind::Other)?, FLAGS));
         let fd = match opened {
             Ok(fd) => Arc::new(fd),
             Err(e) if e.raw_os_error() == Some(libc::EACCES) => return Ok(None),

@@ -100,7 +100,11 @@ pub(super) fn decode(h: &Handle) -> Option<Decoded<'_>> {
             if parent.len() <= PREFIX {
                 return None;
             }
-            Some(Decoded::Covered { mount, fileid: u64::from_be_bytes(*fileid), parent: Handle::new(parent)? })
+            Some(Decoded::Covered {
+                mount,
+                fileid: u64::from_be_bytes(*fileid),
+                parent: Handle::new(parent)?,
+            })
         }
         kind if !rest.is_empty() => Some(Decoded::Kernel { mount, kind, bytes: rest }),
         _ => None,

@@ -202,8 +202,8 @@ pub(super) fn become_service() -> io::Result<()> {
 #[inline]
 pub(super) fn become_writer(who: &Identity) -> io::Result<()> {
     with_me(|me| {
-        let good = me.is(who)
-            || who.uid != 0 && me.fsuid != 0 && matches!(me.class, Class::User | Class::Service);
+        let good =
+            me.is(who) || who.uid != 0 && me.fsuid != 0 && matches!(me.class, Class::User | Class::Service);
         if good { Ok(()) } else { me.become_(who) }
     })?
 }

@@ -176,7 +176,9 @@ impl Worker {
             };
             let next = e.next as u64;
             if let Some(fileid) = fileid
-                && sink.entry(&DirEntry { name: e.name, fileid, cookie: next, entry: entry.as_ref() }).is_break()
+                && sink
+                    .entry(&DirEntry { name: e.name, fileid, cookie: next, entry: entry.as_ref() })
+                    .is_break()
             {
                 return Ok(false);
             }
@@ -236,7 +238,8 @@ impl Worker {
             (&b".."[..], Entry { handle: parent, attr: self.attr(&st) }),
         ];
         for (next, (name, entry)) in (1u64..).zip(&both) {
-            let e = DirEntry { name, fileid: entry.attr.fileid, cookie: next, entry: want.plus.then_some(entry) };
+            let e =
+                DirEntry { name, fileid: entry.attr.fileid, cookie: next, entry: want.plus.then_some(entry) };
             if next > cookie && sink.entry(&e).is_break() {
                 return Ok(false);
             }

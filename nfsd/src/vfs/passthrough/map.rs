@@ -92,7 +92,9 @@ pub(super) fn key_of(fd: BorrowedFd<'_>) -> io::Result<Box<[u8]>> {
     // The last resort: number and time of creation.
     let st = stat::of_fd(fd)?;
     let (s, ns) = st.btime().unwrap_or_default();
-    Ok([&0i32.to_le_bytes()[..], &st.ino().to_le_bytes(), &s.to_le_bytes(), &ns.to_le_bytes()].concat().into())
+    Ok([&0i32.to_le_bytes()[..], &st.ino().to_le_bytes(), &s.to_le_bytes(), &ns.to_le_bytes()]
+        .concat()
+        .into())
 }
 
 impl Map {
@@ -103,8 +105,7 @@ impl Map {
         root: BorrowedFd<'_>,
     ) -> Result<(Self, Handle), PassthroughError> {
         let whole = path.canonicalize().unwrap_or_else(|_| path.into());
-        let root_key =
-            key_of(root).map_err(|source| PassthroughError::Root { path: path.into(), source })?;
+        let root_key = key_of(root).map_err(|source| PassthroughError::Root { path: path.into(), source })?;
         let (epoch, state, log) = match dir {
             None => (fresh_epoch(), State::default(), None),
             Some(dir) => {
@@ -399,9 +400,7 @@ fn checksum(body: &[u8]) -> [u8; 4] {
 fn fresh_epoch() -> u64 {
     getrandom::u64().unwrap_or_else(|_| {
         // Without randomness the clock tells starts apart.
-        std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(1, |d| d.as_nanos() as u64)
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64)
     })
 }
 
@@ -494,7 +493,8 @@ fn replay_all(file: &File, state: &mut State) -> io::Result<(u64, usize)> {
 /// Writes the map anew without what no longer counts.
 fn compact(path: &Path, epoch: u64, state: &mut State) -> io::Result<Log> {
     let new = path.with_extension("new");
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     file.try_lock().map_err(io::Error::from)?;
     let mut log = Log { file, good: 0 };
     let mut bytes = [&MAGIC[..], &epoch.to_le_bytes()].concat();

@@ -206,7 +206,13 @@ impl Vfs for Worker {
         op!(self, cx, obj, self.do_access(cx, obj, want))
     }
 
-    fn read(&mut self, cx: &Cx<'_>, obj: &Handle, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> VfsResult<ReadDone> {
+    fn read(
+        &mut self,
+        cx: &Cx<'_>,
+        obj: &Handle,
+        offset: u64,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> VfsResult<ReadDone> {
         op!(self, cx, obj, self.do_read(cx, obj, offset, bufs))
     }
 
@@ -294,7 +300,14 @@ impl Links for Worker {
         op!(self, cx, obj, self.do_link(cx, obj, dir, name))
     }
 
-    fn mknod(&mut self, cx: &Cx<'_>, dir: &Handle, name: &[u8], node: Node, set: &SetAttr) -> VfsResult<Entry> {
+    fn mknod(
+        &mut self,
+        cx: &Cx<'_>,
+        dir: &Handle,
+        name: &[u8],
+        node: Node,
+        set: &SetAttr,
+    ) -> VfsResult<Entry> {
         op!(self, cx, dir, self.do_mknod(cx, dir, name, node, set))
     }
 }

@@ -73,16 +73,24 @@ impl Worker {
     /// warm.
     fn find_cached(&mut self, cx: &Cx<'_>, ix: Ix, name: &[u8]) -> VfsResult<Entry> {
         const CACHED: Resolve = Resolve::CONFINED.and(Resolve::CACHED);
-        let fd = self.search(cx, ix, |d| open::beneath(d, name, PATH, CACHED))?.map_err(|e| match e.raw_os_error() {
-            Some(libc::EAGAIN | libc::EXDEV | libc::EMFILE | libc::ENFILE) => VfsError::WouldBlock,
-            _ => self.in_dir(ix, e),
+        let fd = self.search(cx, ix, |d| open::beneath(d, name, PATH, CACHED))?.map_err(|e| {
+            match e.raw_os_error() {
+                Some(libc::EAGAIN | libc::EXDEV | libc::EMFILE | libc::ENFILE) => VfsError::WouldBlock,
+                _ => self.in_dir(ix, e),
+            }
         })?;
         let st = stat::of_fd(fd.as_fd())?;
         let dir = self.handle(ix)?;
         Ok(self.take_in(fd, &st, (&dir, name))?.1)
     }
 
-    pub(super) fn do_create(&mut self, cx: &Cx<'_>, dir: &Handle, name: &[u8], how: &CreateHow) -> VfsResult<Entry> {
+    pub(super) fn do_create(
+        &mut self,
+        cx: &Cx<'_>,
+        dir: &Handle,
+        name: &[u8],
+        how: &CreateHow,
+    ) -> VfsResult<Entry> {
         component(name)?;
         self.must_wait(cx)?;
         let dx = self.dir(cx, dir)?;
@@ -98,7 +106,8 @@ impl Worker {
         // The name may come and go while we look.
         for _ in 0..4 {
             self.as_caller(cx)?;
-            match self.with_room(|w| open::at(w.fd(dx).map_err(|_| io::ErrorKind::Other)?, name, FLAGS, mode)) {
+            match self.with_room(|w| open::at(w.fd(dx).map_err(|_| io::ErrorKind::Other)?, name, FLAGS, mode))
+            {
                 Ok(fd) => return self.created(cx, dx, name, fd, &set),
                 Err(e) if is(&e, libc::EEXIST) => match self.create_existing(cx, dx, name, how) {
                     Err(VfsError::NoEnt) => {}
@@ -166,7 +175,13 @@ impl Worker {
         }
     }
 
-    pub(super) fn do_mkdir(&mut self, cx: &Cx<'_>, dir: &Handle, name: &[u8], set: &SetAttr) -> VfsResult<Entry> {
+    pub(super) fn do_mkdir(
+        &mut self,
+        cx: &Cx<'_>,
+        dir: &Handle,
+        name: &[u8],
+        set: &SetAttr,
+    ) -> VfsResult<Entry> {
         let mode = set.mode.unwrap_or(DIR_MODE) & PERMS;
         self.make(cx, dir, name, set, "mkdir", |d| dir::mkdir(d, name, mode))
     }
@@ -247,7 +262,8 @@ impl Worker {
             changed = true;
         }
         // Others than root are given what they make and cannot give it away.
-        let (uid, gid) = (set.uid.filter(|u| root && *u != st.uid()), set.gid.filter(|g| root && *g != st.gid()));
+        let (uid, gid) =
+            (set.uid.filter(|u| root && *u != st.uid()), set.gid.filter(|g| root && *g != st.gid()));
         if uid.is_some() || gid.is_some() {
             self.as_caller(cx)?;
             attr::chown(self.fd(ix)?, uid, gid)?;
@@ -286,7 +302,13 @@ impl Worker {
         Ok(Entry { handle: self.handle(ix)?, attr: self.attr(&now) })
     }
 
-    pub(super) fn do_remove(&mut self, cx: &Cx<'_>, dir: &Handle, name: &[u8], is_dir: bool) -> VfsResult<()> {
+    pub(super) fn do_remove(
+        &mut self,
+        cx: &Cx<'_>,
+        dir: &Handle,
+        name: &[u8],
+        is_dir: bool,
+    ) -> VfsResult<()> {
         component(name)?;
         self.must_wait(cx)?;
         let dx = self.dir(cx, dir)?;
@@ -336,7 +358,13 @@ impl Worker {
         if fx != tx { self.settle_dir(cx, fx) } else { Ok(()) }
     }
 
-    pub(super) fn do_link(&mut self, cx: &Cx<'_>, obj: &Handle, dir: &Handle, name: &[u8]) -> VfsResult<Attr> {
+    pub(super) fn do_link(
+        &mut self,
+        cx: &Cx<'_>,
+        obj: &Handle,
+        dir: &Handle,
+        name: &[u8],
+    ) -> VfsResult<Attr> {
         component(name)?;
         self.must_wait(cx)?;
         let (ix, dx) = (self.object(cx, obj)?, self.dir(cx, dir)?);

@@ -237,12 +237,19 @@ impl Worker {
     }
 
     /// Handle and attributes of `name` in directory `ix`, of which `st` was just learned; both of the same object.
-    pub(super) fn handle_at(&mut self, cx: &Cx<'_>, ix: Ix, name: &[u8], st: &Stat) -> VfsResult<(Handle, Stat)> {
+    pub(super) fn handle_at(
+        &mut self,
+        cx: &Cx<'_>,
+        ix: Ix,
+        name: &[u8],
+        st: &Stat,
+    ) -> VfsResult<(Handle, Stat)> {
         if let Some(h) = self.known.get(st) {
             return Ok((h, *st));
         }
         if self.shared.by_handle {
-            let (k, mount) = self.search(cx, ix, |d| kernel::by_name(d, name))?.map_err(|e| self.in_dir(ix, e))?;
+            let (k, mount) =
+                self.search(cx, ix, |d| kernel::by_name(d, name))?.map_err(|e| self.in_dir(ix, e))?;
             if names_inode(&k, st.ino())
                 && self.shared.mount.is_none_or(|m| m == mount as u64)
                 && let Some(h) = handle::kernel(0, k.kind(), k.bytes())
@@ -293,7 +300,12 @@ impl Worker {
     }
 
     /// Takes an open object into use and answers its entry.
-    pub(super) fn take_in(&mut self, fd: OwnedFd, st: &Stat, place: (&Handle, &[u8])) -> VfsResult<(Ix, Entry)> {
+    pub(super) fn take_in(
+        &mut self,
+        fd: OwnedFd,
+        st: &Stat,
+        place: (&Handle, &[u8]),
+    ) -> VfsResult<(Ix, Entry)> {
         let handle = self.handle_of(fd.as_fd(), st, Some(place))?;
         let ix = self.cache.insert(&handle, st.format(), Arc::new(fd), self.tick);
         Ok((ix, Entry { handle, attr: self.attr(st) }))
@@ -308,12 +320,13 @@ impl Worker {
         }
         self.must_wait(cx)?;
         const UP: i32 = PATH | libc::O_DIRECTORY;
-        let fd = self
-            .search(cx, ix, |d| open::beneath(d, b"..", UP, Resolve::SAME_MOUNT))?
-            .map_err(|e| match e.raw_os_error() {
-                Some(libc::EXDEV) => VfsError::Acces,
-                _ => self.in_dir(ix, e),
-            })?;
+        let fd =
+            self.search(cx, ix, |d| open::beneath(d, b"..", UP, Resolve::SAME_MOUNT))?.map_err(
+                |e| match e.raw_os_error() {
+                    Some(libc::EXDEV) => VfsError::Acces,
+                    _ => self.in_dir(ix, e),
+                },
+            )?;
         let st = stat::of_fd(fd.as_fd())?;
         self.below_root(&fd, &st)?;
         if st.ino() == self.shared.root_ino {
@@ -335,7 +348,8 @@ impl Worker {
                 return Ok(());
             }
             let from: &OwnedFd = above.as_ref().unwrap_or(fd);
-            let up = open::beneath(from.as_fd(), b"..", UP, Resolve::SAME_MOUNT).map_err(|_| VfsError::Acces)?;
+            let up =
+                open::beneath(from.as_fd(), b"..", UP, Resolve::SAME_MOUNT).map_err(|_| VfsError::Acces)?;
             let next = stat::of_fd(up.as_fd())?.ino();
             if next == ino {
                 return Err(VfsError::Acces);
@@ -389,7 +403,8 @@ impl Worker {
         let mut lenient = false;
         let fd = match self.with_room(reopen) {
             Err(e) if is(&e, libc::EACCES) && cx.owner_override => {
-                let may = self.owns(cx, &st) || !write && sunrpc_sys::attr::access(self.fd(ix)?, libc::X_OK).is_ok();
+                let may = self.owns(cx, &st)
+                    || !write && sunrpc_sys::attr::access(self.fd(ix)?, libc::X_OK).is_ok();
                 if !may {
                     return Err(VfsError::Acces);
                 }
@@ -416,7 +431,9 @@ impl Worker {
     ) -> VfsResult<()> {
         let tick = self.tick;
         let x = self.cache.get(ix).and_then(|o| o.opens.get(at)).ok_or(VfsError::Fault)?;
-        if x.proof.holds(st, tick) && (!x.lenient || cx.owner_override) || cx.owner_override && self.owns(cx, st) {
+        if x.proof.holds(st, tick) && (!x.lenient || cx.owner_override)
+            || cx.owner_override && self.owns(cx, st)
+        {
             return Ok(());
         }
         self.ask_again(cx, ix, at, write, st)

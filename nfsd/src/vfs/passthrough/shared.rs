@@ -117,8 +117,7 @@ impl Shared {
         let st = stat::of_fd(root.as_fd()).map_err(bad_root)?;
         let fs = stat::fs(root.as_fd()).map_err(bad_root)?;
         let (_, _, own_uid) = cred::current();
-        let switch =
-            !opts.unprivileged && cred::capabilities().is_ok_and(|c| c.effective.has(ident::NEEDED));
+        let switch = !opts.unprivileged && cred::capabilities().is_ok_and(|c| c.effective.has(ident::NEEDED));
         let named = kernel::of_fd(root.as_fd()).ok();
         let direct = named.as_ref().and_then(|(h, _)| handle::kernel(0, h.kind(), h.bytes()));
         // In a container, even root may lack the right to open by handle: only trying tells.

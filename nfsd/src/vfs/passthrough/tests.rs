@@ -134,7 +134,8 @@ impl Rig {
     pub(super) fn read(&mut self, h: &Handle, offset: u64, len: usize) -> VfsResult<(Vec<u8>, bool)> {
         let mut buf = vec![0; len];
         let (a, b) = buf.split_at_mut(len / 3);
-        let done = self.run(|fs, cx| fs.read(cx, h, offset, &mut [IoSliceMut::new(a), IoSliceMut::new(b)]))?;
+        let done =
+            self.run(|fs, cx| fs.read(cx, h, offset, &mut [IoSliceMut::new(a), IoSliceMut::new(b)]))?;
         buf.truncate(done.len);
         Ok((buf, done.eof))
     }
@@ -152,7 +153,13 @@ impl Rig {
     }
 
     /// One call of READDIR that has room for `room` entries.
-    pub(super) fn page(&mut self, dir: &Handle, cookie: u64, room: usize, plus: bool) -> VfsResult<(Vec<Listed>, bool)> {
+    pub(super) fn page(
+        &mut self,
+        dir: &Handle,
+        cookie: u64,
+        room: usize,
+        plus: bool,
+    ) -> VfsResult<(Vec<Listed>, bool)> {
         let mut sink = Page { room, got: Vec::new() };
         let want = ReaddirWant { plus, bytes: 4096 };
         let end = self.run(|fs, cx| fs.readdir(cx, dir, cookie, want, &mut sink))?;
@@ -366,7 +373,8 @@ fn symbolic_links_are_kept_and_never_followed() {
         });
         let long = [&b"\xff\xfe \n//"[..], &[b'x'; 1000]].concat();
         for (name, to) in [("l", &b"target"[..]), ("long", &long)] {
-            let l = r.run(|fs, cx| fs.do_symlink(cx, &root, name.as_bytes(), to, &SetAttr::default())).unwrap();
+            let l =
+                r.run(|fs, cx| fs.do_symlink(cx, &root, name.as_bytes(), to, &SetAttr::default())).unwrap();
             assert_eq!((l.attr.ftype, l.attr.size), (FileType::Symlink, to.len() as u64));
             let mut buf = [0u8; 4096];
             let n = r.run(|fs, cx| fs.readlink(cx, &l.handle, &mut buf)).unwrap();
@@ -501,7 +509,10 @@ fn names_at_the_edge() {
             r.run(|fs, cx| fs.symlink(cx, &root, b"t", &t, &SetAttr::default())).unwrap_err(),
             VfsError::NameTooLong
         );
-        assert_eq!(r.run(|fs, cx| fs.symlink(cx, &root, b"t", b"", &SetAttr::default())).unwrap_err(), VfsError::Inval);
+        assert_eq!(
+            r.run(|fs, cx| fs.symlink(cx, &root, b"t", b"", &SetAttr::default())).unwrap_err(),
+            VfsError::Inval
+        );
     });
 }
 
@@ -538,7 +549,10 @@ fn offsets_and_sizes_at_the_edge() {
         assert_eq!(&bytes[..12], b"0123456789\0\0");
         r.setattr(&f, SetAttr { size: Some(2), ..Default::default() }).unwrap();
         assert_eq!(r.read(&f, 0, 10).unwrap(), (b"01".to_vec(), true));
-        assert_eq!(r.setattr(&root, SetAttr { size: Some(2), ..Default::default() }).unwrap_err(), VfsError::IsDir);
+        assert_eq!(
+            r.setattr(&root, SetAttr { size: Some(2), ..Default::default() }).unwrap_err(),
+            VfsError::IsDir
+        );
     });
 }
 
@@ -548,7 +562,11 @@ fn the_three_ways_to_create() {
         let root = r.root;
         let make = |r: &mut Rig, how| r.run(|fs, cx| fs.create(cx, &root, b"f", &how));
         let e = make(r, CreateHow::Exclusive([0xff; 8])).unwrap();
-        assert_eq!(make(r, CreateHow::Exclusive([0xff; 8])).unwrap().handle, e.handle, "a repeated call succeeds");
+        assert_eq!(
+            make(r, CreateHow::Exclusive([0xff; 8])).unwrap().handle,
+            e.handle,
+            "a repeated call succeeds"
+        );
         assert_eq!(make(r, CreateHow::Exclusive([7; 8])).unwrap_err(), VfsError::Exist);
         assert_eq!(make(r, CreateHow::Guarded(SetAttr::default())).unwrap_err(), VfsError::Exist);
         r.setattr(&e.handle, SetAttr { mode: Some(0o644), ..Default::default() }).unwrap();
@@ -556,7 +574,11 @@ fn the_three_ways_to_create() {
         assert_eq!(make(r, CreateHow::Exclusive([0xff; 8])).unwrap_err(), VfsError::Exist);
         let keep = SetAttr { mode: Some(0), ..Default::default() };
         let a = make(r, CreateHow::Unchecked(keep)).unwrap();
-        assert_eq!((a.handle, a.attr.size, a.attr.mode), (e.handle, 4, 0o644), "an existing file keeps its mode");
+        assert_eq!(
+            (a.handle, a.attr.size, a.attr.mode),
+            (e.handle, 4, 0o644),
+            "an existing file keeps its mode"
+        );
         let cut = SetAttr { size: Some(0), ..keep };
         assert_eq!(make(r, CreateHow::Unchecked(cut)).unwrap().attr.size, 0);
         let sized = SetAttr { mode: Some(0o755), size: Some(100), ..Default::default() };
@@ -600,7 +622,8 @@ fn descriptors_stay_bounded() {
         let mut r = Rig::new(base, 0);
         let root = r.root;
         r.fs.cache = Cache::new(64);
-        let all: Vec<_> = (0..300).map(|i| r.create(&root, &format!("f{i}"), 0o644).unwrap().handle).collect();
+        let all: Vec<_> =
+            (0..300).map(|i| r.create(&root, &format!("f{i}"), 0o644).unwrap().handle).collect();
         for h in all.iter().chain(&all) {
             r.write(h, 0, b"x").unwrap();
             assert_eq!(r.read(h, 0, 1).unwrap().0, b"x");

@@ -123,7 +123,13 @@ fn writing_as_another_user_clears_set_id_bits_even_through_a_cached_descriptor()
             r.write(&f, 0, b"x").unwrap();
             let opens = |r: &mut Rig| {
                 let ix = r.fs.cache.find(&f, 0).unwrap();
-                r.fs.cache.get(ix).unwrap().opens.iter().map(|x| std::os::fd::AsRawFd::as_raw_fd(&*x.fd)).collect::<Vec<_>>()
+                r.fs.cache
+                    .get(ix)
+                    .unwrap()
+                    .opens
+                    .iter()
+                    .map(|x| std::os::fd::AsRawFd::as_raw_fd(&*x.fd))
+                    .collect::<Vec<_>>()
             };
             for size in [None, Some(3)] {
                 r.me = tests::ident(0, 0);
@@ -200,10 +206,14 @@ fn a_permission_taken_away_ends_cached_access() {
             r.me = tests::ident(1000, 1000);
             r.write(&f, 0, b"x").unwrap();
             r.read(&f, 0, 1).unwrap();
-            local(|| std::fs::set_permissions(r.dir.join("f"), std::fs::Permissions::from_mode(0o600)).unwrap());
+            local(|| {
+                std::fs::set_permissions(r.dir.join("f"), std::fs::Permissions::from_mode(0o600)).unwrap()
+            });
             assert_eq!(r.write(&f, 0, b"x").unwrap_err(), VfsError::Acces);
             assert_eq!(r.read(&f, 0, 1).unwrap_err(), VfsError::Acces);
-            local(|| std::fs::set_permissions(r.dir.join("f"), std::fs::Permissions::from_mode(0o666)).unwrap());
+            local(|| {
+                std::fs::set_permissions(r.dir.join("f"), std::fs::Permissions::from_mode(0o666)).unwrap()
+            });
         }
     });
 }
@@ -255,9 +265,11 @@ fn attributes_are_set_by_whom_the_rules_allow() {
         r.setattr(&f, SetAttr { mode: Some(0o666), ..Default::default() }).unwrap();
         // Another user with write permission may set times to now, each of them, and nothing else.
         r.me = tests::ident(1001, 1001);
-        for (atime, mtime) in
-            [(SetTime::ServerNow, SetTime::ServerNow), (SetTime::ServerNow, SetTime::Keep), (SetTime::Keep, SetTime::ServerNow)]
-        {
+        for (atime, mtime) in [
+            (SetTime::ServerNow, SetTime::ServerNow),
+            (SetTime::ServerNow, SetTime::Keep),
+            (SetTime::Keep, SetTime::ServerNow),
+        ] {
             r.setattr(&f, SetAttr { atime, mtime, ..Default::default() }).unwrap();
         }
         assert!(r.getattr(&f).unwrap().atime.sec > 0);
@@ -326,13 +338,17 @@ fn changes_are_stable_before_the_answer() {
     let log = recorded(&mut r, |r| d = r.mkdir(&root, "d", 0o755).unwrap().handle);
     let di = ino(&mut r, &d);
     assert_eq!(log, [Event::Changed("mkdir"), Event::Flushed(di), Event::Flushed(top)]);
-    let log = recorded(&mut r, |r| drop(r.run(|fs, cx| fs.symlink(cx, &d, b"l", b"x", &SetAttr::default())).unwrap()));
+    let log = recorded(&mut r, |r| {
+        drop(r.run(|fs, cx| fs.symlink(cx, &d, b"l", b"x", &SetAttr::default())).unwrap())
+    });
     assert_eq!(log, [Event::Changed("symlink"), Event::Flushed(di)]);
     let log = recorded(&mut r, |r| drop(r.run(|fs, cx| fs.link(cx, &f, &d, b"f2")).unwrap()));
     assert_eq!(log, [Event::Changed("link"), Event::Flushed(fi), Event::Flushed(di)]);
     let log = recorded(&mut r, |r| r.rename((&root, "f"), (&d, "f3")).unwrap());
     assert_eq!(log, [Event::Changed("rename"), Event::Flushed(di), Event::Flushed(top)]);
-    let log = recorded(&mut r, |r| drop(r.setattr(&f, SetAttr { mode: Some(0o600), ..Default::default() }).unwrap()));
+    let log = recorded(&mut r, |r| {
+        drop(r.setattr(&f, SetAttr { mode: Some(0o600), ..Default::default() }).unwrap())
+    });
     assert_eq!(log, [Event::Changed("setattr"), Event::Flushed(fi)]);
     let log = recorded(&mut r, |r| r.remove(&d, "f3").unwrap());
     assert_eq!(log, [Event::Changed("remove"), Event::Flushed(di)]);
@@ -382,7 +398,10 @@ fn a_worker_changes_nothing_that_could_wait_and_is_handed_what_helpers_open() {
     assert_eq!(w.mkdir(&cx, &root, b"g", &SetAttr::default()).unwrap_err(), VfsError::WouldBlock);
     assert_eq!(w.remove(&cx, &root, b"f"), Err(VfsError::WouldBlock));
     assert_eq!(w.rename(&cx, (&root, b"f"), (&root, b"g")), Err(VfsError::WouldBlock));
-    assert_eq!(w.setattr(&cx, &f, &SetAttr { mode: Some(0), ..Default::default() }, None), Err(VfsError::WouldBlock));
+    assert_eq!(
+        w.setattr(&cx, &f, &SetAttr { mode: Some(0), ..Default::default() }, None),
+        Err(VfsError::WouldBlock)
+    );
     assert!(r.lookup(&root, "f").unwrap().attr.mode == 0o644 && r.lookup(&root, "g").is_err());
     // Cold, then warm after the helper.
     let mut buf = [0u8; 8];
@@ -501,7 +520,14 @@ fn a_mount_below_the_export_is_an_empty_directory() {
             let d = r.mkdir(&root, "d", 0o755).unwrap();
             let mnt = r.dir.join("d");
             let mount = |args: &[&str]| {
-                assert!(std::process::Command::new(args[0]).args(&args[1..]).arg(&mnt).status().unwrap().success());
+                assert!(
+                    std::process::Command::new(args[0])
+                        .args(&args[1..])
+                        .arg(&mnt)
+                        .status()
+                        .unwrap()
+                        .success()
+                );
             };
             local(|| mount(&["mount", "-t", "tmpfs", "none"]));
             local(|| std::fs::write(mnt.join("hidden"), b"x").unwrap());

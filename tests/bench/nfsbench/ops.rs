@@ -1,0 +1,226 @@
+//! The operations, and the calls they are made of, encoded once.
+
+use crate::error::{BenchError, Result};
+use crate::setup::{Rpc, create_args};
+use crate::xdr::{self, Caller, Enc, NFS, proc3};
+use clap::ValueEnum;
+
+/// WRITE payloads up to this size travel in the call's buffer, larger ones by sendfile.
+const INLINE_PAYLOAD: u32 = 16 << 10;
+
+/// What a run consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Op {
+    /// NULL: the RPC layer alone
+    Null,
+    /// GETATTR of --file, or of --targets files of --dir
+    Getattr,
+    /// LOOKUP of --file in the root, or of --targets names in --dir
+    Lookup,
+    /// ACCESS of --file, or of --targets files of --dir
+    Access,
+    /// READ of --bytes (4 KiB) at random aligned offsets of --file
+    Read,
+    /// READ of --bytes (1 MiB), each connection sequentially through --file
+    Read1m,
+    /// UNSTABLE WRITE of --bytes (4 KiB), sequentially into a file per connection, and COMMIT
+    Write,
+    /// UNSTABLE WRITE of --bytes (1 MiB), sequentially into a file per connection, and COMMIT
+    Write1m,
+    /// CREATE and REMOVE in turn, an own name per connection and slot; each counts as one operation
+    Create,
+    /// READDIRPLUS of the whole --dir again and again, --bytes (64 KiB) a reply
+    Readdirplus,
+}
+
+impl Op {
+    /// Bytes moved by a call unless told otherwise.
+    pub(crate) fn default_bytes(self) -> u32 {
+        match self {
+            Self::Read | Self::Write => 4 << 10,
+            Self::Read1m | Self::Write1m => 1 << 20,
+            Self::Readdirplus => 64 << 10,
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn is_read(self) -> bool {
+        matches!(self, Self::Read | Self::Read1m)
+    }
+
+    pub(crate) fn is_write(self) -> bool {
+        matches!(self, Self::Write | Self::Write1m)
+    }
+}
+
+/// An encoded call.
+#[derive(Debug, Default)]
+pub(crate) struct Template {
+    /// Record mark, header and arguments; xid zero.
+    pub(crate) bytes: Vec<u8>,
+    /// Where the offset or cookie stands, or 0.
+    pub(crate) patch: usize,
+    /// Payload that follows from the payload file.
+    pub(crate) payload: u32,
+}
+
+impl Template {
+    fn new(mut e: Enc, patch: usize, payload: u32) -> Self {
+        e.close(payload);
+        Self { bytes: e.0, patch, payload }
+    }
+}
+
+/// Which templates a slot uses: one of `first..first + count`, then (CREATE, WRITE) perhaps `second`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Choice {
+    pub(crate) first: usize,
+    pub(crate) count: usize,
+    pub(crate) second: usize,
+}
+
+/// Everything the calls of a run need.
+pub(crate) struct Plan {
+    pub(crate) op: Op,
+    pub(crate) bytes: u32,
+    /// Size of --file, for reads.
+    pub(crate) file_size: u64,
+    pub(crate) templates: Vec<Template>,
+    /// By connection and slot: `choices[conn * depth + slot]`.
+    pub(crate) choices: Vec<Choice>,
+    /// Names in `work_dir` to be removed at the end.
+    pub(crate) litter: Vec<String>,
+    pub(crate) work_dir: Vec<u8>,
+}
+
+/// What a plan is made from.
+pub(crate) struct PlanOptions<'a> {
+    pub(crate) op: Op,
+    pub(crate) bytes: u32,
+    pub(crate) conns: usize,
+    pub(crate) depth: usize,
+    pub(crate) file: &'a str,
+    pub(crate) dir: &'a str,
+    pub(crate) work_dir: &'a str,
+    pub(crate) targets: usize,
+    pub(crate) caller: Caller,
+}
+
+impl Plan {
+    /// Looks up what the calls need below `root` and encodes them.
+    pub(crate) fn new(rpc: &mut Rpc, root: &[u8], o: &PlanOptions<'_>) -> Result<Self> {
+        let mut plan = Self {
+            op: o.op,
+            bytes: o.bytes,
+            file_size: 0,
+            templates: Vec::new(),
+            choices: Vec::new(),
+            litter: Vec::new(),
+            work_dir: root.to_vec(),
+        };
+        let call = |procedure| xdr::call(Some(o.caller), NFS, procedure);
+        match o.op {
+            Op::Null => plan.shared([xdr::call(None, NFS, proc3::NULL)], o),
+            Op::Getattr | Op::Access | Op::Lookup => {
+                let (dir, targets) = targets(rpc, root, o)?;
+                let encode = |(name, fh): &(Vec<u8>, Vec<u8>)| match o.op {
+                    Op::Getattr => call(proc3::GETATTR).opaque(fh).clone(),
+                    Op::Access => call(proc3::ACCESS).opaque(fh).u32(0x3f).clone(),
+                    _ => call(proc3::LOOKUP).opaque(&dir).opaque(name).clone(),
+                };
+                plan.shared(targets.iter().map(encode), o);
+            }
+            Op::Read | Op::Read1m => {
+                let fh = rpc.walk(root, o.file)?;
+                plan.file_size = rpc.size(&fh)?;
+                if plan.file_size < u64::from(o.bytes) || o.bytes == 0 {
+                    let e = format!("{} has {} bytes: too small to read {}", o.file, plan.file_size, o.bytes);
+                    return Err(BenchError::Usage(e));
+                }
+                let mut e = call(proc3::READ);
+                let patch = e.opaque(&fh).0.len();
+                e.u64(0).u32(o.bytes);
+                plan.templates.push(Template::new(e, patch, 0));
+                plan.choose(0, 1, o);
+            }
+            Op::Readdirplus => {
+                let fh = rpc.walk(root, o.dir)?;
+                let mut e = call(proc3::READDIRPLUS);
+                let patch = e.opaque(&fh).0.len();
+                e.u64(0).u64(0).u32(o.bytes).u32(o.bytes);
+                plan.templates.push(Template::new(e, patch, 0));
+                plan.choose(0, 1, o);
+            }
+            Op::Write | Op::Write1m => plan.writes(rpc, root, o)?,
+            Op::Create => {
+                plan.work_dir = rpc.walk(root, o.work_dir)?;
+                for i in 0..o.conns * o.depth {
+                    let name = format!("nfsbench-{}-{i}", std::process::id());
+                    let mut create = call(proc3::CREATE);
+                    create_args(&mut create, &plan.work_dir, &name, false);
+                    let remove = call(proc3::REMOVE).opaque(&plan.work_dir).opaque(name.as_bytes()).clone();
+                    plan.choices.push(Choice { first: i * 2, count: 1, second: i * 2 + 1 });
+                    plan.templates.push(Template::new(create, 0, 0));
+                    plan.templates.push(Template::new(remove, 0, 0));
+                }
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Calls that any slot may make.
+    fn shared(&mut self, calls: impl IntoIterator<Item = Enc>, o: &PlanOptions<'_>) {
+        self.templates.extend(calls.into_iter().map(|e| Template::new(e, 0, 0)));
+        self.choose(0, self.templates.len(), o);
+    }
+
+    fn choose(&mut self, first: usize, count: usize, o: &PlanOptions<'_>) {
+        self.choices = vec![Choice { first, count, second: first }; o.conns * o.depth];
+    }
+
+    fn writes(&mut self, rpc: &mut Rpc, root: &[u8], o: &PlanOptions<'_>) -> Result<()> {
+        if o.bytes == 0 || o.bytes % 4 != 0 {
+            return Err(BenchError::Usage(format!("--bytes {}: WRITE needs a multiple of 4", o.bytes)));
+        }
+        self.work_dir = rpc.walk(root, o.work_dir)?;
+        for conn in 0..o.conns {
+            let name = format!("nfsbench-{}-{conn}", std::process::id());
+            let fh = rpc.create(&self.work_dir, &name)?;
+            self.litter.push(name);
+            let mut e = xdr::call(Some(o.caller), NFS, proc3::WRITE);
+            let patch = e.opaque(&fh).0.len();
+            // offset, count, UNSTABLE, length of the data
+            e.u64(0).u32(o.bytes).u32(0).u32(o.bytes);
+            let payload = if o.bytes <= INLINE_PAYLOAD {
+                e.0.resize(e.0.len() + o.bytes as usize, 0x5a);
+                0
+            } else {
+                o.bytes
+            };
+            self.templates.push(Template::new(e, patch, payload));
+            let commit = xdr::call(Some(o.caller), NFS, proc3::COMMIT).opaque(&fh).u64(0).u32(0).clone();
+            self.templates.push(Template::new(commit, 0, 0));
+            let choice = Choice { first: conn * 2, count: 1, second: conn * 2 + 1 };
+            self.choices.extend(std::iter::repeat_n(choice, o.depth));
+        }
+        Ok(())
+    }
+}
+
+/// Directory, and names with handles: the one of `--file`, or of as many files of `--dir` as asked for.
+#[allow(clippy::type_complexity)]
+fn targets(rpc: &mut Rpc, root: &[u8], o: &PlanOptions<'_>) -> Result<(Vec<u8>, Vec<(Vec<u8>, Vec<u8>)>)> {
+    if o.targets <= 1 {
+        let (parent, name) = o.file.rsplit_once('/').unwrap_or(("", o.file));
+        let dir = rpc.walk(root, parent)?;
+        let fh = rpc.lookup(&dir, name)?;
+        return Ok((dir, vec![(name.as_bytes().to_vec(), fh)]));
+    }
+    let dir = rpc.walk(root, o.dir)?;
+    let found = rpc.list(&dir, o.targets)?;
+    if found.len() < o.targets {
+        let e = format!("--targets {}: {} has only {} files", o.targets, o.dir, found.len());
+        return Err(BenchError::Usage(e));
+    }
+    Ok((dir, found))
+}
