@@ -1,5 +1,6 @@
 //! What the passthrough backend costs per operation, in one thread, without the network. Figures, not assertions:
 //! `cargo test --release -p nfsd --test passthrough_bench -- --ignored --nocapture`.
+#![allow(clippy::unwrap_used)]
 
 use nfsd::vfs::passthrough::{Passthrough, PassthroughOptions};
 use nfsd::vfs::*;

@@ -1,4 +1,5 @@
 //! The service loop against a transport that the test plays itself: no sockets, no threads, no clock.
+#![allow(clippy::unwrap_used)]
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

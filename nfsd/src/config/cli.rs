@@ -1,4 +1,6 @@
 //! The command line.
+// Comments here are also the texts of --help, where brackets are no links.
+#![allow(rustdoc::broken_intra_doc_links)]
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;

@@ -1,5 +1,5 @@
 //! The `nfsd` program as its users meet it: started from the command line, spoken to over TCP.
-#![allow(unreachable_pub)]
+#![allow(unreachable_pub, clippy::unwrap_used)]
 
 mod footprint;
 mod foreign;

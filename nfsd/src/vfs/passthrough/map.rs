@@ -121,7 +121,7 @@ impl Map {
                 (epoch, state, Some(Mutex::new(log)))
             }
         };
-        let handle = handle::mapped(0, ROOT, epoch).ok_or_else(|| PassthroughError::Foreign(whole))?;
+        let handle = handle::mapped(0, ROOT, epoch).ok_or(PassthroughError::Foreign(whole))?;
         let map = Map {
             epoch,
             stable: AtomicU64::new(state.records),
