@@ -36,7 +36,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
 # The process id namespace is the guard against stray processes: when its first process ends, the kernel ends the
-# server, the guest and every helper. Should this shell be killed, the parent-death signals do the same.
+# server, the guest and all they started. Should this shell be killed, the parent-death signals do the same.
 setpriv --pdeathsig KILL unshare --mount --net --pid --fork --kill-child=KILL --mount-proc --propagation private \
     $python -B "$here/rig/main.py" --work "$work" "$@" </dev/null &
 child=$!

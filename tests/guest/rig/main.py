@@ -134,6 +134,7 @@ class Report:
     def add(self, name, status, seconds, detail):
         if status == "FAIL" and name in self.known_failures:
             status, detail = "skip", f"known of this server: {self.known_failures[name]} (here: {detail})"
+        detail = " ".join(str(detail).split())
         self.results[name] = status
         print(" ".join(x for x in (status, name, detail, f"({seconds:.1f} s)" if seconds else "") if x), flush=True)
 
@@ -235,7 +236,7 @@ def end_server(server, report):
     report.add("serverhealth", "FAIL" if faults else "ok", 0, "; ".join(faults[:3]))
 
 
-def session(o, started):
+def whole_run(o, started):
     """Everything between the options and the sums: (passed, failed, skipped) and the reason of an early end or ''."""
     wanted, left_out = select(o)
     os.chmod(o.work, 0o755)
@@ -282,7 +283,7 @@ def main():
     watchdog.start()
     logs = {name: os.path.join(o.work, name + ".log") for name in ("server", "console")}
     try:
-        (passed, failed, skipped), reason = session(o, started)
+        (passed, failed, skipped), reason = whole_run(o, started)
     except (RuntimeError, OSError, subprocess.CalledProcessError) as e:
         print(f"FAIL rig {e}", flush=True)
         passed, failed, skipped, reason = 0, 1, 0, str(e)
