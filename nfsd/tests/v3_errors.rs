@@ -34,9 +34,7 @@ fn sample(proc: u32, fh: &nfs_fh3) -> Vec<u8> {
         NFSPROC3_RMDIR => bytes(&RMDIR3args { object: at(fh, "n") }),
         NFSPROC3_RENAME => bytes(&RENAME3args { from: at(fh, "n"), to: at(fh, "m") }),
         NFSPROC3_LINK => bytes(&LINK3args { file: object, link: at(fh, "n") }),
-        NFSPROC3_READDIR => {
-            bytes(&READDIR3args { dir: object, cookie: 0, cookieverf: [0; 8], count: 4096 })
-        }
+        NFSPROC3_READDIR => bytes(&READDIR3args { dir: object, cookie: 0, cookieverf: [0; 8], count: 4096 }),
         NFSPROC3_READDIRPLUS => bytes(&plus(fh, 0, 4096, 8192)),
         NFSPROC3_FSSTAT => bytes(&FSSTAT3args { fsroot: object }),
         NFSPROC3_FSINFO => bytes(&FSINFO3args { fsroot: object }),
@@ -88,8 +86,7 @@ fn write(fh: &nfs_fh3, offset: u64, count: u32, data: &[u8]) -> WRITE3args {
 }
 
 fn symlink(dir: &nfs_fh3, name: &str, target: &str) -> SYMLINK3args {
-    let symlink =
-        symlinkdata3 { symlink_attributes: mode(0o777), symlink_data: nfspath3::from(target) };
+    let symlink = symlinkdata3 { symlink_attributes: mode(0o777), symlink_data: nfspath3::from(target) };
     SYMLINK3args { where_: at(dir, name), symlink }
 }
 
@@ -182,16 +179,8 @@ fn objects_of_the_wrong_type_and_names_that_are_there_or_not() {
         (NFSPROC3_RMDIR, bytes(&RMDIR3args { object: there("none") }), &[NFS3ERR_NOENT]),
         (NFSPROC3_RMDIR, bytes(&RMDIR3args { object: there("file") }), &[NFS3ERR_NOTDIR]),
         (NFSPROC3_RMDIR, bytes(&RMDIR3args { object: there("dir") }), &[NFS3ERR_NOTEMPTY, NFS3ERR_EXIST]),
-        (
-            NFSPROC3_RENAME,
-            bytes(&RENAME3args { from: there("none"), to: there("x") }),
-            &[NFS3ERR_NOENT],
-        ),
-        (
-            NFSPROC3_LINK,
-            bytes(&LINK3args { file: file.clone(), link: there("dir") }),
-            &[NFS3ERR_EXIST],
-        ),
+        (NFSPROC3_RENAME, bytes(&RENAME3args { from: there("none"), to: there("x") }), &[NFS3ERR_NOENT]),
+        (NFSPROC3_LINK, bytes(&LINK3args { file: file.clone(), link: there("dir") }), &[NFS3ERR_EXIST]),
         (
             NFSPROC3_LINK,
             bytes(&LINK3args { file: dir.clone(), link: there("x") }),
@@ -233,11 +222,8 @@ fn arguments_that_contradict_themselves_change_nothing() {
         assert_eq!(run(&mut r, NFSPROC3_SETATTR, &bytes(&args)), NFS3ERR_INVAL, "{nseconds}");
     }
     let guard = nfstime3 { seconds: before.ctime.seconds.wrapping_add(1), ..before.ctime.clone() };
-    let args = SETATTR3args {
-        object: file.clone(),
-        new_attributes: mode(0o600),
-        guard: sattrguard3::True(guard),
-    };
+    let args =
+        SETATTR3args { object: file.clone(), new_attributes: mode(0o600), guard: sattrguard3::True(guard) };
     assert_eq!(run(&mut r, NFSPROC3_SETATTR, &bytes(&args)), NFS3ERR_NOT_SYNC);
     assert_eq!(attr(&mut r, &file), before);
     let args = SETATTR3args { guard: sattrguard3::True(before.ctime), ..args };
@@ -401,7 +387,8 @@ fn listings_end_exactly_where_the_size_does() {
             }
         }
     }
-    let READDIRPLUS3res::NFS3_OK(whole) = r.call(NFSPROC3_READDIRPLUS, &plus(&root, 0, 1 << 20, 1 << 20)) else {
+    let READDIRPLUS3res::NFS3_OK(whole) = r.call(NFSPROC3_READDIRPLUS, &plus(&root, 0, 1 << 20, 1 << 20))
+    else {
         panic!()
     };
     assert_eq!((whole.reply.entries.len(), whole.reply.eof), (total, true));
@@ -438,6 +425,8 @@ fn the_last_cookie_leads_to_an_empty_end() {
     let all = READDIR3args { dir: root, cookie: 0, cookieverf: [0; 8], count: 4096 };
     let READDIR3res::NFS3_OK(ok) = r.call(NFSPROC3_READDIR, &all) else { panic!() };
     let cookie = ok.reply.entries.iter().last().unwrap().cookie;
-    let READDIR3res::NFS3_OK(ok) = r.call(NFSPROC3_READDIR, &READDIR3args { cookie, ..all }) else { panic!() };
+    let READDIR3res::NFS3_OK(ok) = r.call(NFSPROC3_READDIR, &READDIR3args { cookie, ..all }) else {
+        panic!()
+    };
     assert_eq!((ok.reply.entries.len(), ok.reply.eof), (0, true));
 }

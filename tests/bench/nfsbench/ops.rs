@@ -179,7 +179,7 @@ impl Plan {
     }
 
     fn writes(&mut self, rpc: &mut Rpc, root: &[u8], o: &PlanOptions<'_>) -> Result<()> {
-        if o.bytes == 0 || o.bytes % 4 != 0 {
+        if o.bytes == 0 || !o.bytes.is_multiple_of(4) {
             return Err(BenchError::Usage(format!("--bytes {}: WRITE needs a multiple of 4", o.bytes)));
         }
         self.work_dir = rpc.walk(root, o.work_dir)?;

@@ -79,7 +79,8 @@ pub(crate) fn own_cpu_ns() -> u64 {
 pub(crate) fn raise_open_files() -> Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let max = getrlimit(Resource::Nofile).maximum;
-    setrlimit(Resource::Nofile, Rlimit { current: max, maximum: max }).context("raising the limit of open files")
+    setrlimit(Resource::Nofile, Rlimit { current: max, maximum: max })
+        .context("raising the limit of open files")
 }
 
 /// Binds this thread to one processor.

@@ -24,12 +24,24 @@ pub(crate) struct Records {
 impl Records {
     /// A stream at its start. `keep`: records are wanted whole.
     pub(crate) fn new(keep: bool) -> Self {
-        Self { mark: [0; 4], mark_n: 0, last: false, frag_left: 0, kept: Vec::with_capacity(HEAD), keep, len: 0 }
+        Self {
+            mark: [0; 4],
+            mark_n: 0,
+            last: false,
+            frag_left: 0,
+            kept: Vec::with_capacity(HEAD),
+            keep,
+            len: 0,
+        }
     }
 
     /// Takes bytes of the stream and calls `each` for every record that ends in them, with the record (or at
     /// least its first [`HEAD`] bytes) and its length.
-    pub(crate) fn feed(&mut self, mut data: &[u8], mut each: impl FnMut(&[u8], usize) -> Result<()>) -> Result<()> {
+    pub(crate) fn feed(
+        &mut self,
+        mut data: &[u8],
+        mut each: impl FnMut(&[u8], usize) -> Result<()>,
+    ) -> Result<()> {
         while !data.is_empty() {
             // Nearly always a record of one fragment lies whole in the buffer.
             if self.mark_n == 0
@@ -98,7 +110,11 @@ impl Records {
     }
 
     /// `n` of the [`Self::discardable`] bytes have been dropped.
-    pub(crate) fn discarded(&mut self, n: usize, mut each: impl FnMut(&[u8], usize) -> Result<()>) -> Result<()> {
+    pub(crate) fn discarded(
+        &mut self,
+        n: usize,
+        mut each: impl FnMut(&[u8], usize) -> Result<()>,
+    ) -> Result<()> {
         self.frag_left = self.frag_left.saturating_sub(n);
         self.len += n;
         self.complete(&mut each)
@@ -106,7 +122,11 @@ impl Records {
 
     /// Bytes to read so as not to swallow bulk data that could be dropped.
     pub(crate) fn head_wanted(&self) -> usize {
-        if self.mark_n < 4 { 4 - self.mark_n + HEAD } else { self.frag_left.min(HEAD - self.kept.len().min(HEAD - 1)) }
+        if self.mark_n < 4 {
+            4 - self.mark_n + HEAD
+        } else {
+            self.frag_left.min(HEAD - self.kept.len().min(HEAD - 1))
+        }
     }
 }
 
@@ -117,7 +137,8 @@ mod tests {
     fn stream() -> (Vec<u8>, Vec<Vec<u8>>) {
         let mut bytes = Vec::new();
         let mut want = Vec::new();
-        for (i, cuts) in [&[5usize][..], &[3, 0, 4], &[300], &[0], &[100, 100, 100], &[40]].iter().enumerate() {
+        for (i, cuts) in [&[5usize][..], &[3, 0, 4], &[300], &[0], &[100, 100, 100], &[40]].iter().enumerate()
+        {
             let mut record = Vec::new();
             for (k, n) in cuts.iter().enumerate() {
                 let last = if k + 1 == cuts.len() { LAST_FRAGMENT } else { 0 };

@@ -109,7 +109,10 @@ mod tests {
 
     #[test]
     fn figures_keep_three_digits() {
-        assert_eq!(["0.213", "2.14", "21.4", "214", "0"].map(String::from), [0.2131, 2.141, 21.41, 214.1, 0.0].map(figure));
+        assert_eq!(
+            ["0.213", "2.14", "21.4", "214", "0"].map(String::from),
+            [0.2131, 2.141, 21.41, 214.1, 0.0].map(figure)
+        );
     }
 
     #[test]

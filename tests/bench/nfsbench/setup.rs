@@ -24,8 +24,8 @@ impl Rpc {
     /// Connects to `addr`; calls are made in the name of `caller`.
     pub(crate) fn dial(addr: SocketAddr, caller: Caller) -> Result<Self> {
         let what = format!("connecting to {addr}");
-        let socket =
-            Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP)).context(what.as_str())?;
+        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))
+            .context(what.as_str())?;
         socket.connect_timeout(&addr.into(), PATIENCE).context(what.as_str())?;
         socket.set_tcp_nodelay(true).context(what.as_str())?;
         socket.set_read_timeout(Some(PATIENCE)).context(what.as_str())?;
@@ -79,7 +79,12 @@ impl Rpc {
     }
 
     /// The same for a call whose results start with a status.
-    fn run_ok<T>(&mut self, name: &str, call: Enc, take: impl FnOnce(&mut Dec<'_>) -> Result<T>) -> Result<T> {
+    fn run_ok<T>(
+        &mut self,
+        name: &str,
+        call: Enc,
+        take: impl FnOnce(&mut Dec<'_>) -> Result<T>,
+    ) -> Result<T> {
         self.run(name, call, |d| match d.u32()? {
             0 => take(d),
             status => Err(refused(name, format!("status {status}"))),

@@ -96,8 +96,13 @@ impl<'a> Dec<'a> {
 
     #[inline]
     pub(crate) fn u32(&mut self) -> Result<u32> {
-        let b = self.bytes(4)?;
-        Ok(b.iter().fold(0, |v, x| v << 8 | u32::from(*x)))
+        match self.buf.split_first_chunk::<4>() {
+            Some((word, tail)) => {
+                self.buf = tail;
+                Ok(u32::from_be_bytes(*word))
+            }
+            None => Err(BenchError::Reply("ends in the middle of a word".into())),
+        }
     }
 
     #[inline]
@@ -182,10 +187,13 @@ pub(crate) fn reply(d: &mut Dec<'_>) -> Result<(u32, Outcome)> {
     }
     d.u32()?;
     d.opaque()?;
-    Ok((xid, match d.u32()? {
-        0 => Outcome::Success,
-        stat => Outcome::Accepted(stat),
-    }))
+    Ok((
+        xid,
+        match d.u32()? {
+            0 => Outcome::Success,
+            stat => Outcome::Accepted(stat),
+        },
+    ))
 }
 
 /// One entry of a READDIRPLUS reply.

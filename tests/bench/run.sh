@@ -1,0 +1,246 @@
+#!/usr/bin/env bash
+# Compares the server with its peers and with the floor of this machine, and prints tables.
+# See --help, and docs/performance.md for what the figures mean.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+usage() {
+  cat <<'T'
+Usage: bash tests/bench/run.sh [OPTIONS]
+
+Builds nfsd and the load generator, starts the servers on one processor and the generator on another, and measures
+every operation against each server in turn, on a directory in memory. Prints medians as Markdown tables.
+
+  --quick             1 round of 1 second instead of 3 rounds of 3
+  --rounds N          rounds; servers are started anew in each [3]
+  --secs S            seconds of each measurement [3]
+  --rows WORD[,...]   only rows whose name contains one of the words, such as "null,read 4k"; "list" names all rows
+  --servers S[,...]   of ours, ganesha, floor [all three]
+  --json FILE         also write medians and all single runs as JSON
+  --dir DIR           measure in a new directory below DIR [/dev/shm]; remove what is left of a killed run there
+  --server-cpu N      processor of the servers [0]
+  --client-cpu N      processor of the generator [1]
+  --busy              the generator polls without sleeping (rows of depth 1 do so anyway, beside the usual way)
+  --nfsd PATH         measure this binary instead of building one
+  --nfsbench PATH     use this generator instead of building one
+  --keep              leave directory and logs
+  --help
+
+Peers that are not installed or do not start are skipped, and said so. nfs-ganesha: as root,
+`apt-get install nfs-ganesha nfs-ganesha-vfs rpcbind`.
+As root everything runs in a network of its own, so that no port can clash.
+T
+}
+
+rounds=3 secs=3 only= servers=ours,ganesha,floor json= base=/dev/shm server_cpu=0 client_cpu=1 busy= nfsd= bench= keep=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --quick) rounds=1 secs=1 ;;
+    --rounds) rounds=$2; shift ;;
+    --secs) secs=$2; shift ;;
+    --rows) only=$2; shift ;;
+    --servers) servers=$2; shift ;;
+    --json) json=$(realpath "$2"); shift ;;
+    --dir) base=$(realpath "$2"); shift ;;
+    --server-cpu) server_cpu=$2; shift ;;
+    --client-cpu) client_cpu=$2; shift ;;
+    --busy) busy=--busy ;;
+    --nfsd) nfsd=$(realpath "$2"); shift ;;
+    --nfsbench) bench=$(realpath "$2"); shift ;;
+    --keep) keep=yes ;;
+    --help | -h) usage; exit ;;
+    *) echo "run.sh: $1: no such option, see --help" >&2; exit 2 ;;
+  esac
+  shift
+done
+
+# Name | options of nfsbench. Sizes and depths are those that the peers' published figures have.
+rows='null c1q1|--op null
+null c1q1 busy|--op null --busy
+null c1q32|--op null -q 32
+null c8q32|--op null -c 8 -q 32
+getattr c1q1|--op getattr
+getattr c1q1 busy|--op getattr --busy
+getattr c8q32|--op getattr -c 8 -q 32
+getattr c8q32 1000 files|--op getattr -c 8 -q 32 --targets 1000
+getattr c1000q1|--op getattr -c 1000
+lookup c8q32|--op lookup -c 8 -q 32
+lookup c8q32 1000 names|--op lookup -c 8 -q 32 --targets 1000
+access c8q32|--op access -c 8 -q 32
+read 4k random c8q32|--op read -c 8 -q 32
+write 4k c8q8|--op write -c 8 -q 8
+create+remove c8q8|--op create -c 8 -q 8
+readdirplus 10k c1q1|--op readdirplus
+read 1M c1q8|--op read1m -q 8
+read 1M c8q8|--op read1m -c 8 -q 8
+write 1M c4q4|--op write1m -c 4 -q 4'
+if [ "$only" = list ]; then cut -d'|' -f1 <<<"$rows"; exit; fi
+# What the floor does not answer: bare system calls stand in its place.
+floor_lacks='readdirplus 10k c1q1'
+
+say() { echo "bench: $*" >&2; }
+loud() { printf '\nbench: *** %s ***\n\n' "$*" >&2; }
+
+if [ -z "$nfsd" ] || [ -z "$bench" ]; then
+  target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
+  if [ -z "$bench" ]; then
+    cargo build --release -p sunrpc-tests --bin nfsbench >&2
+    bench=$target/release/nfsbench
+  fi
+  if [ -z "$nfsd" ] && [[ ,$servers, = *,ours,* ]]; then
+    cargo build --release -p nfsd >&2
+    nfsd=$target/release/nfsd
+  fi
+fi
+
+# A network of its own: rpcbind and fixed ports disturb nobody. /run too, for their sockets and pid files.
+if [ -z "${NFSBENCH_ISOLATED:-}" ] && [ "$(id -u)" = 0 ] && unshare -n -m true 2>/dev/null && command -v ip >/dev/null; then
+  export NFSBENCH_ISOLATED=yes
+  exec unshare -n -m --propagation private bash -c '
+    mount -t tmpfs tmpfs /run && mkdir -p /run/rpcbind /run/ganesha /run/dbus && ip link set lo up && exec bash "$@"' \
+    _ tests/bench/run.sh --rounds "$rounds" --secs "$secs" ${only:+--rows "$only"} --servers "$servers" \
+    ${json:+--json "$json"} --dir "$base" --server-cpu "$server_cpu" --client-cpu "$client_cpu" $busy \
+    ${nfsd:+--nfsd "$nfsd"} --nfsbench "$bench" ${keep:+--keep}
+fi
+
+[ "$(nproc)" -ge 2 ] || loud "only one processor: the generator's work will be charged to nobody, but it delays the servers"
+on_server() { taskset -c "$server_cpu" "$@"; }
+
+work=$(mktemp -d "$base/nfsbench.XXXXXX")
+chmod 755 "$work"
+declare -A pid=() port=([ours]=22149 [ganesha]=22049 [floor]=22249) mount_port=([ours]=22149 [ganesha]=22048 [floor]=22249)
+helpers=()
+
+stop() { # stop PID: politely, then not
+  kill "$1" 2>/dev/null || return 0
+  for _ in $(seq 100); do kill -0 "$1" 2>/dev/null || return 0; sleep 0.1; done
+  kill -9 "$1" 2>/dev/null || true
+}
+stop_all() {
+  for s in "${!pid[@]}"; do stop "${pid[$s]}"; wait "${pid[$s]}" 2>/dev/null || true; unset "pid[$s]"; done
+}
+cleanup() {
+  trap - EXIT
+  stop_all
+  for p in "${helpers[@]}"; do stop "$p"; done
+  if [ -n "$keep" ]; then say "left: $work"; else rm -rf "$work"; fi
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+export_dir=$work/export log=$work/log
+mkdir -p "$export_dir"/{work,dir10k} "$log" "$work"/{state,recovery}
+say "preparing $export_dir"
+head -c 64M /dev/urandom >"$export_dir/big"
+(cd "$export_dir/dir10k" && seq -f 'file%05g' 10000 | xargs touch)
+
+cat >"$work/ganesha.conf" <<T
+NFS_CORE_PARAM {
+  NFS_Port = ${port[ganesha]}; MNT_Port = ${mount_port[ganesha]};
+  Protocols = 3; Enable_NLM = false; Enable_RQUOTA = false; Enable_UDP = false;
+}
+NFSv4 { Graceless = true; RecoveryRoot = "$work/recovery"; }
+LOG { Default_Log_Level = EVENT; }
+EXPORT {
+  Export_Id = 1; Path = $export_dir; Pseudo = /bench;
+  Access_Type = RW; Squash = No_Root_Squash; SecType = sys, none; Protocols = 3; Transports = TCP;
+  FSAL { Name = VFS; }
+}
+T
+
+answers() { # answers SERVER: whether it serves the export
+  timeout 5 "$bench" load --op getattr --port "${port[$1]}" --mount-port "${mount_port[$1]}" --export "$export_dir" \
+    --secs 0.01 --warmup 0 >/dev/null 2>"$log/probe"
+}
+start() { # start SERVER: 0 when it answers, with its pid noted
+  case $1 in
+    ours)
+      on_server "$nfsd" "$export_dir" --listen "tcp://127.0.0.1:${port[ours]}" --insecure --squash none \
+        --state-dir "$work/state" --threads 1 >"$log/ours" 2>&1 &
+      ;;
+    ganesha)
+      on_server ganesha.nfsd -F -f "$work/ganesha.conf" -L "$log/ganesha" -p "$work/ganesha.pid" >>"$log/ganesha.out" 2>&1 &
+      ;;
+    floor)
+      "$bench" floor --port "${port[floor]}" --cpu "$server_cpu" --file "$export_dir/big" >"$log/floor" 2>&1 &
+      ;;
+  esac
+  pid[$1]=$!
+  for _ in $(seq 100); do
+    kill -0 "${pid[$1]}" 2>/dev/null || break
+    answers "$1" && return
+    sleep 0.2
+  done
+  loud "$1 does not serve: $(tail -n 3 "$log/$1" | tr '\n' ' ') $(cat "$log/probe")"
+  stop "${pid[$1]}"
+  unset "pid[$1]"
+  return 1
+}
+
+running=()
+for s in ${servers//,/ }; do
+  case $s in
+    ours | floor) running+=("$s") ;;
+    ganesha)
+      if ! command -v ganesha.nfsd >/dev/null || ! command -v rpcbind >/dev/null; then
+        loud "ganesha SKIPPED: not installed; apt-get install nfs-ganesha nfs-ganesha-vfs rpcbind"
+      elif [ "$(id -u)" != 0 ]; then
+        loud "ganesha SKIPPED: it serves only for root"
+      else
+        if ! rpcinfo -p 127.0.0.1 >/dev/null 2>&1; then
+          rpcbind -w -f >"$log/rpcbind" 2>&1 &
+          helpers+=($!)
+          sleep 0.5
+        fi
+        running+=(ganesha)
+      fi
+      ;;
+    *) echo "run.sh: --servers: no server $s" >&2; exit 2 ;;
+  esac
+done
+
+wanted() { # wanted ROW
+  [ -z "$only" ] && return
+  local word
+  while IFS= read -r word; do [[ $1 == *"$word"* ]] && return; done <<<"${only//,/$'\n'}"
+  return 1
+}
+
+results=$work/results.jsonl
+: >"$results"
+selected=()
+while IFS= read -r line; do wanted "${line%%|*}" && selected+=("$line"); done <<<"$rows"
+[ ${#selected[@]} -gt 0 ] || { echo "run.sh: --rows $only: no such row; --rows list names them" >&2; exit 2; }
+
+for round in $(seq "$rounds"); do
+  say "round $round of $rounds: starting ${running[*]}"
+  alive=()
+  for s in "${running[@]}"; do start "$s" && alive+=("$s"); done
+  [ ${#alive[@]} -gt 0 ] || { echo "run.sh: no server runs" >&2; exit 1; }
+  n=0
+  for line in "${selected[@]}"; do
+    row=${line%%|*} options=${line#*|} n=$((n + 1))
+    say "round $round/$rounds, row $n/${#selected[@]}: $row"
+    # Each round begins with another server.
+    for i in $(seq 0 $((${#alive[@]} - 1))); do
+      s=${alive[$(((i + round) % ${#alive[@]}))]}
+      if [ "$s" = floor ] && [ "$row" = "$floor_lacks" ]; then
+        "$bench" probe-readdir "$export_dir/dir10k" --cpu "$server_cpu" --secs "$secs" --row "$row" --json >>"$results"
+        continue
+      fi
+      # shellcheck disable=SC2086 # options are words
+      timeout -k 5 $((${secs%.*} + 60)) "$bench" load $options $busy --port "${port[$s]}" --mount-port "${mount_port[$s]}" \
+        --export "$export_dir" --secs "$secs" --pid "${pid[$s]}" --cpu "$client_cpu" --label "$s" --row "$row" --json \
+        >>"$results" || loud "$s, $row: no figures (see above)"
+    done
+  done
+  stop_all
+done
+
+echo
+"$bench" table "$results" ${json:+--json "$json"}
+echo
+echo "kernel $(uname -r), $(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -1), $rounds rounds of $secs s, servers on processor $server_cpu, generator on $client_cpu"
+[[ " ${running[*]} " = *" ganesha "* ]] && echo "ganesha: $(ganesha.nfsd -v 2>/dev/null | head -1)"
+echo "READDIRPLUS stands beside bare getdents64 + statx of the same directory; read 1M beside sendfile of the same file."
+exit 0
