@@ -4,6 +4,7 @@ use crate::export::{Export, ExportTable, Exports};
 use crate::fh::{FH_MAX, FhCodec, FhError, FileHandle};
 use crate::vfs::{Cx, Handle, Identity, Vfs, VfsError};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use sunrpc::auth::SvcCred;
 use sunrpc::svc::Call;
 use sunrpc::xprt::PeerAddr;
@@ -14,8 +15,8 @@ pub struct Shared {
     pub exports: Exports,
     /// Seals and opens file handles.
     pub codec: FhCodec,
-    /// Differs from start to start, so that clients notice that unstable writes may be lost (RFC 1813 section 3.3.7).
-    pub verifier: [u8; 8],
+    /// See [`Shared::verifier`].
+    verifier: AtomicU64,
 }
 
 impl Shared {
@@ -26,7 +27,20 @@ impl Shared {
     pub fn new(exports: Exports, codec: FhCodec) -> Result<Arc<Self>, getrandom::Error> {
         let mut verifier = [0; 8];
         getrandom::fill(&mut verifier)?;
-        Ok(Arc::new(Shared { exports, codec, verifier }))
+        Ok(Arc::new(Shared { exports, codec, verifier: AtomicU64::new(u64::from_be_bytes(verifier)) }))
+    }
+
+    /// The write verifier: when it changes, clients send again what they wrote and have not seen committed (RFC 1813
+    /// section 3.3.7). It differs from start to start, and changes when unstable writes may have been lost.
+    #[inline]
+    pub fn verifier(&self) -> [u8; 8] {
+        self.verifier.load(Ordering::Acquire).to_be_bytes()
+    }
+
+    /// Unstable writes may have been lost. The system reports a failed flush once and then forgets it, so the client
+    /// that got the error would be the only one to know.
+    pub fn renew_verifier(&self) {
+        self.verifier.fetch_add(1, Ordering::AcqRel);
     }
 }
 
@@ -148,9 +162,10 @@ impl Context {
         &self.table
     }
 
-    /// The write verifier.
-    pub fn verifier(&self) -> [u8; 8] {
-        self.shared.verifier
+    /// What all threads share.
+    #[inline]
+    pub fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// Opens a handle that a client sent.

@@ -8,6 +8,7 @@ mod rig;
 
 use nfsd::fh::FhCodec;
 use nfsd::proto::nfs3::*;
+use nfsd::vfs::VfsError;
 use nfsd::vfs::mem::Op;
 use nfsstat3::*;
 use rig::*;
@@ -221,7 +222,7 @@ fn arguments_that_contradict_themselves_change_nothing() {
         let args = SETATTR3args { object: file.clone(), new_attributes: set, guard: sattrguard3::False };
         assert_eq!(run(&mut r, NFSPROC3_SETATTR, &bytes(&args)), NFS3ERR_INVAL, "{nseconds}");
     }
-    let guard = nfstime3 { seconds: before.ctime.seconds.wrapping_add(1), ..before.ctime.clone() };
+    let guard = nfstime3 { seconds: before.ctime.seconds.wrapping_add(1), ..before.ctime };
     let args =
         SETATTR3args { object: file.clone(), new_attributes: mode(0o600), guard: sattrguard3::True(guard) };
     assert_eq!(run(&mut r, NFSPROC3_SETATTR, &bytes(&args)), NFS3ERR_NOT_SYNC);
@@ -319,12 +320,59 @@ fn held_calls_leave_nothing_behind() {
     }
 }
 
+/// B31: a flush that fails is told to one client only, and the system forgets the failure with that. The others learn
+/// from a new verifier that what they wrote may be lost.
+#[test]
+fn a_failed_flush_renews_the_verifier() {
+    let mut r = Rig::new();
+    let root = r.root();
+    let file = r.create(&root, "f");
+    let written = |r: &mut Rig| match r.call(NFSPROC3_WRITE, &write(&file, 0, 3, b"abc")) {
+        WRITE3res::NFS3_OK(ok) => ok.verf,
+        other => panic!("{other:?}"),
+    };
+    let committed = |r: &mut Rig| match r
+        .call(NFSPROC3_COMMIT, &COMMIT3args { file: file.clone(), offset: 0, count: 0 })
+    {
+        COMMIT3res::NFS3_OK(ok) => ok.verf,
+        other => panic!("{other:?}"),
+    };
+    let first = written(&mut r);
+    assert_eq!(committed(&mut r), first);
+    let mut seen = vec![first];
+    for error in [VfsError::Io, VfsError::NoSpc, VfsError::DQuot] {
+        r.fs.faults().fail_next(Op::Commit, 1, error);
+        let args = COMMIT3args { file: file.clone(), offset: 0, count: 0 };
+        assert!(matches!(r.call(NFSPROC3_COMMIT, &args), COMMIT3res::Default(..)));
+        let now = committed(&mut r);
+        assert!(!seen.contains(&now), "{error:?}");
+        assert_eq!(written(&mut r), now, "WRITE and COMMIT speak of the same time");
+        seen.push(now);
+    }
+    // A write that the device refuses may have been stable, and have met an earlier write's failure.
+    r.fs.faults().fail_next(Op::Write, 1, VfsError::Io);
+    assert_eq!(run(&mut r, NFSPROC3_WRITE, &bytes(&write(&file, 0, 3, b"abc"))), NFS3ERR_IO);
+    let now = committed(&mut r);
+    assert!(!seen.contains(&now));
+    // What says nothing about the data changes nothing.
+    for (proc, op, error) in [
+        (NFSPROC3_COMMIT, Op::Commit, VfsError::Stale),
+        (NFSPROC3_COMMIT, Op::Commit, VfsError::Delay),
+        (NFSPROC3_WRITE, Op::Write, VfsError::NoSpc),
+        (NFSPROC3_WRITE, Op::Write, VfsError::Acces),
+    ] {
+        r.fs.faults().fail_next(op, 1, error);
+        assert_ne!(run(&mut r, proc, &sample(proc, &file)), NFS3_OK);
+        assert_eq!(committed(&mut r), now, "{error:?}");
+    }
+}
+
 /// For a time the file system has no room: the client is told to come again.
 #[test]
 fn a_file_system_that_is_busy_is_jukebox() {
     let mut r = Rig::new();
     let root = r.root();
-    r.fs.faults().fail_next(Op::Lookup, 1, nfsd::vfs::VfsError::Delay);
+    r.fs.faults().fail_next(Op::Lookup, 1, VfsError::Delay);
     assert_eq!(run(&mut r, NFSPROC3_LOOKUP, &sample(NFSPROC3_LOOKUP, &root)), NFS3ERR_JUKEBOX);
     assert_eq!(run(&mut r, NFSPROC3_LOOKUP, &sample(NFSPROC3_LOOKUP, &root)), NFS3ERR_NOENT);
 }

@@ -75,8 +75,10 @@ read 1M c1q8|--op read1m -q 8
 read 1M c8q8|--op read1m -c 8 -q 8
 write 1M c4q4|--op write1m -c 4 -q 4'
 if [ "$only" = list ]; then cut -d'|' -f1 <<<"$rows"; exit; fi
-# What the floor does not answer: bare system calls stand in its place.
-floor_lacks='readdirplus 10k c1q1'
+# The floor has no directories. Bare system calls stand in its place at READDIRPLUS.
+floor_lacks='readdirplus 10k c1q1
+getattr c8q32 1000 files
+lookup c8q32 1000 names'
 
 say() { echo "bench: $*" >&2; }
 loud() { printf '\nbench: *** %s ***\n\n' "$*" >&2; }
@@ -104,7 +106,6 @@ if [ -z "${NFSBENCH_ISOLATED:-}" ] && [ "$(id -u)" = 0 ] && unshare -n -m true 2
 fi
 
 [ "$(nproc)" -ge 2 ] || loud "only one processor: the generator's work will be charged to nobody, but it delays the servers"
-on_server() { taskset -c "$server_cpu" "$@"; }
 
 work=$(mktemp -d "$base/nfsbench.XXXXXX")
 chmod 755 "$work"
@@ -152,14 +153,16 @@ answers() { # answers SERVER: whether it serves the export
   timeout 5 "$bench" load --op getattr --port "${port[$1]}" --mount-port "${mount_port[$1]}" --export "$export_dir" \
     --secs 0.01 --warmup 0 >/dev/null 2>"$log/probe"
 }
+# Servers are started as simple commands, so that $! is the server and not a shell around it.
 start() { # start SERVER: 0 when it answers, with its pid noted
   case $1 in
     ours)
-      on_server "$nfsd" "$export_dir" --listen "tcp://127.0.0.1:${port[ours]}" --insecure --squash none \
+      taskset -c "$server_cpu" "$nfsd" "$export_dir" --listen "tcp://127.0.0.1:${port[ours]}" --insecure --squash none \
         --state-dir "$work/state" --threads 1 >"$log/ours" 2>&1 &
       ;;
     ganesha)
-      on_server ganesha.nfsd -F -f "$work/ganesha.conf" -L "$log/ganesha" -p "$work/ganesha.pid" >>"$log/ganesha.out" 2>&1 &
+      taskset -c "$server_cpu" ganesha.nfsd -F -f "$work/ganesha.conf" -L "$log/ganesha" -p "$work/ganesha.pid" \
+        >>"$log/ganesha.out" 2>&1 &
       ;;
     floor)
       "$bench" floor --port "${port[floor]}" --cpu "$server_cpu" --file "$export_dir/big" >"$log/floor" 2>&1 &
@@ -224,7 +227,8 @@ for round in $(seq "$rounds"); do
     # Each round begins with another server.
     for i in $(seq 0 $((${#alive[@]} - 1))); do
       s=${alive[$(((i + round) % ${#alive[@]}))]}
-      if [ "$s" = floor ] && [ "$row" = "$floor_lacks" ]; then
+      if [ "$s" = floor ] && grep -qxF "$row" <<<"$floor_lacks"; then
+        [[ $row = readdirplus* ]] || continue
         "$bench" probe-readdir "$export_dir/dir10k" --cpu "$server_cpu" --secs "$secs" --row "$row" --json >>"$results"
         continue
       fi

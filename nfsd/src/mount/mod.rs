@@ -9,17 +9,20 @@ use crate::proto::mount::*;
 use crate::vfs::{FileType, VfsError};
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use sunrpc::page::PageWriter;
 use sunrpc::svc::{Call, Dispatch, Flow, ProcInfo, Program, RpcError, VersionInfo};
-use sunrpc::xdr::{Decoder, XdrError, XdrWrite};
+use sunrpc::xdr::{Decoder, XdrError, XdrWrite, padded};
 use sunrpc::xprt::PeerAddr;
 
 /// Mounts remembered for DUMP. The list is for people only; the oldest entry makes room.
 const REMEMBERED: usize = 1024;
 /// Bytes of the largest DUMP or EXPORT answer.
 const LIST: u32 = 1 << 20;
+/// Bytes of the longest address in text.
+const MAX_HOST: usize = 48;
 /// Shortest time between two log lines about refused clients.
 const QUIET: Duration = Duration::from_secs(5);
 
@@ -128,7 +131,7 @@ fn status(e: VfsError) -> mountstat3 {
 
 fn host(peer: &PeerAddr) -> Option<IpAddr> {
     match peer {
-        PeerAddr::Inet(a) => Some(a.ip()),
+        PeerAddr::Inet(a) => Some(a.ip().to_canonical()),
         PeerAddr::Local { .. } => None,
     }
 }
@@ -189,8 +192,8 @@ impl Worker {
         let failed = match self.mnt(call, path) {
             Ok((fh, flavors)) if call.vers == MOUNT_V3 => {
                 if let Some(ip) = host(call.peer) {
+                    let entry = (ip, self.plain(path));
                     let mut book = self.book();
-                    let entry = (ip, path.to_vec());
                     if !book.mounts.contains(&entry) {
                         if book.mounts.len() >= REMEMBERED {
                             book.mounts.pop_front();
@@ -218,8 +221,28 @@ impl Worker {
         Ok(Flow::Done)
     }
 
+    /// The one spelling under which a path is remembered: the export's directory, then what lies below, with single
+    /// slashes. Otherwise one client could fill the book with one directory.
+    fn plain(&mut self, path: &[u8]) -> Vec<u8> {
+        let (mut plain, rest) = match self.ctx.table().resolve(path) {
+            Some((e, rest)) => (e.path.as_os_str().as_bytes().to_vec(), rest),
+            None => (Vec::new(), path),
+        };
+        for part in rest.split(|b| *b == b'/').filter(|n| !n.is_empty()) {
+            if plain.last() != Some(&b'/') {
+                plain.push(b'/');
+            }
+            plain.extend_from_slice(part);
+        }
+        plain
+    }
+
     fn dump(&self, out: &mut PageWriter<'_>) -> Result<(), XdrError> {
         for (ip, path) in &self.book().mounts {
+            // Directories of exports may be long; the newest mounts then stay out of the answer.
+            if path.len() > MNTPATHLEN as usize || out.room() < 4 * 4 + MAX_HOST + padded(path.len()) {
+                continue;
+            }
             out.put_u32(1)?;
             out.put_opaque(ip.to_string().as_bytes(), MNTNAMLEN)?;
             out.put_opaque(path, MNTPATHLEN)?;
@@ -241,9 +264,10 @@ impl Worker {
     }
 
     /// A client takes back its own mounts, nobody else's.
-    fn forget(&self, call: &Call<'_>, path: Option<&[u8]>) {
+    fn forget(&mut self, call: &Call<'_>, path: Option<&[u8]>) {
         let ip = host(call.peer);
-        self.book().mounts.retain(|(i, p)| Some(*i) != ip || path.is_some_and(|path| path != p));
+        let path = path.map(|p| self.plain(p));
+        self.book().mounts.retain(|(i, p)| Some(*i) != ip || path.as_ref().is_some_and(|path| path != p));
     }
 }
 

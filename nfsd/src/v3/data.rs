@@ -4,7 +4,7 @@ use super::status::Fail;
 use super::wire::{Fill, POST_OP, put_wcc};
 use crate::context::Context;
 use crate::proto::nfs3::*;
-use crate::vfs::{FileType, Stability};
+use crate::vfs::{FileType, Stability, VfsError};
 use sunrpc::page::PageWriter;
 use sunrpc::svc::Call;
 use sunrpc::xdr::XdrWrite;
@@ -46,7 +46,8 @@ pub(super) fn write(
     a: WRITE3argsRef<'_>,
     out: &mut PageWriter<'_>,
 ) -> Result<(), Fail> {
-    let verifier = c.verifier();
+    // The one from before: if a flush fails while this is written, the client has to send it again.
+    let verifier = c.shared().verifier();
     let here = c.enter(call, a.file.data)?;
     if here.export.read_only {
         return Err(nfsstat3::NFS3ERR_ROFS.into());
@@ -63,7 +64,12 @@ pub(super) fn write(
         stable_how::FILE_SYNC => Stability::FileSync,
     };
     let bufs = a.data.io_slices::<260>();
-    let done = here.vfs.write(&here.cx, &here.handle, a.offset, &bufs, stable)?;
+    let done = here.vfs.write(&here.cx, &here.handle, a.offset, &bufs, stable).inspect_err(|e| {
+        // A stable write flushes, and may have met the failure of an earlier, unstable one.
+        if *e == VfsError::Io {
+            c.shared().renew_verifier();
+        }
+    })?;
     out.put_u32(0)?;
     put_wcc(out, Some(&done.attr))?;
     out.put_u32(done.len as u32)?;
@@ -81,16 +87,20 @@ pub(super) fn commit(
     a: COMMIT3argsRef<'_>,
     out: &mut PageWriter<'_>,
 ) -> Result<(), Fail> {
-    let verifier = c.verifier();
     let here = c.enter(call, a.file.data)?;
     if here.export.read_only {
         return Err(nfsstat3::NFS3ERR_ROFS.into());
     }
-    let attr = here.vfs.commit(&here.cx, &here.handle, a.offset, a.count)?;
+    let attr = here.vfs.commit(&here.cx, &here.handle, a.offset, a.count).inspect_err(|e| {
+        if matches!(e, VfsError::Io | VfsError::NoSpc | VfsError::DQuot) {
+            c.shared().renew_verifier();
+        }
+    })?;
     if attr.ftype != FileType::Regular {
         return Err(nfsstat3::NFS3ERR_INVAL.into());
     }
     out.put_u32(0)?;
     put_wcc(out, Some(&attr))?;
-    Ok(out.put(&verifier)?)
+    // The one from after: another call's failed flush may have covered this file, and left nothing for this one to see.
+    Ok(out.put(&c.shared().verifier())?)
 }

@@ -27,6 +27,8 @@ const DROP_BYTES: usize = 1 << 20;
 const BULK: u32 = 16 << 10;
 /// Calls left unanswered for so long are lost.
 const SILENCE: Duration = Duration::from_secs(10);
+/// Nobody answers more calls than this without using processor time.
+const IDLE_OPS: u64 = 1000;
 /// How long the poll sleeps at most, so that the run ends in time.
 const NAP: Duration = Duration::from_millis(20);
 
@@ -184,7 +186,9 @@ impl Load {
             let (verf, eof) = xdr::entries(&mut d, |e| {
                 cookie = e.cookie;
                 counts.entries += 1;
-                counts.full_entries += u64::from(e.attrs && e.handle.is_some());
+                // Servers may leave out what "." and ".." are.
+                let full = (e.attrs && e.handle.is_some()) || matches!(e.name, b"." | b"..");
+                counts.full_entries += u64::from(full);
             })?;
             if !eof && cookie == 0 {
                 return Err(BenchError::Reply("READDIRPLUS without entries before the end".into()));
@@ -272,11 +276,17 @@ struct Mark {
     at: u64,
     server: Option<Sample>,
     own_ns: u64,
+    wait_ns: u64,
 }
 
 impl Mark {
     fn take(pid: Option<u32>, io: &Io) -> Result<Self> {
-        Ok(Self { at: io.now(), server: pid.map(Sample::take).transpose()?, own_ns: process::own_cpu_ns() })
+        Ok(Self {
+            at: io.now(),
+            server: pid.map(Sample::take).transpose()?,
+            own_ns: process::own_cpu_ns(),
+            wait_ns: process::own_wait_ns(),
+        })
     }
 }
 
@@ -348,6 +358,14 @@ pub(crate) fn run(args: &LoadArgs) -> Result<Row> {
         last_error: String::new(),
     };
     let (first, last, counts) = drive(args, &mut poll, &mut io, &mut load, &mut pool)?;
+    if let (Some(pid), Some(a), Some(b)) = (args.pid, &first.server, &last.server)
+        && a.until(b).cpu_ns == 0
+        && counts.ops > IDLE_OPS
+    {
+        return Err(BenchError::Usage(format!(
+            "process {pid} used no processor time: --pid is not the server's"
+        )));
+    }
     let rss_after = rss(args.pid)?;
     for name in &load.plan.litter {
         rpc.remove(&load.plan.work_dir, name)?;
@@ -494,6 +512,7 @@ fn figures(args: &LoadArgs, bytes: u32, first: &Mark, last: &Mark, counts: &Coun
         unit: unit.into(),
         server_us_per_op: cpu_us / ops,
         client_us_per_op: (last.own_ns - first.own_ns) as f64 / 1e3 / ops,
+        disturbed: last.wait_ns.saturating_sub(first.wait_ns) as f64 / 1e9 / seconds,
         server_cores: cpu_us / 1e6 / seconds,
         minor_faults_per_op: usage.minor_faults as f64 / ops,
         entries: counts.entries,

@@ -75,6 +75,12 @@ pub(crate) fn own_cpu_ns() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
+/// Nanoseconds that this program's one thread was ready to run and another ran in its place.
+pub(crate) fn own_wait_ns() -> u64 {
+    let text = fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
+    text.split_whitespace().nth(1).and_then(|f| f.parse().ok()).unwrap_or(0)
+}
+
 /// Allows as many descriptors as the system lets us have.
 pub(crate) fn raise_open_files() -> Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

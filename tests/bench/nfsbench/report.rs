@@ -27,6 +27,8 @@ pub(crate) struct Row {
     pub(crate) server_us_per_op: f64,
     /// The generator's own.
     pub(crate) client_us_per_op: f64,
+    /// Part of the time that the generator wanted to run and could not: somebody else was on its processor.
+    pub(crate) disturbed: f64,
     /// Processors the server kept busy.
     pub(crate) server_cores: f64,
     pub(crate) minor_faults_per_op: f64,
@@ -42,7 +44,7 @@ pub(crate) struct Row {
     pub(crate) rss_before_kib: u64,
     pub(crate) rss_connected_kib: u64,
     pub(crate) rss_after_kib: u64,
-    /// Load average of the machine: above 2 or so, somebody else was measured too.
+    /// Load average of the machine.
     pub(crate) load: f64,
     /// How the generator waited: `epoll` or `busy`.
     pub(crate) wait: String,
@@ -80,6 +82,9 @@ impl Row {
             if self.full_entries < self.entries {
                 s += &format!(", only {} with attributes and handle", self.full_entries);
             }
+        }
+        if self.disturbed > 0.05 {
+            s += &format!("  DISTURBED {:.0} %", self.disturbed * 100.0);
         }
         if self.short > 0 {
             s += &format!("  {} SHORT READS", self.short);

@@ -65,7 +65,7 @@ impl<'a> Results<'a> {
     }
 
     fn markdown(&self) -> String {
-        format!("{}\n{}\n{}", self.costs(), self.rates(), self.memory())
+        format!("{}\n{}\n{}{}", self.costs(), self.rates(), self.memory(), self.warning())
     }
 
     /// Server CPU, with ratios.
@@ -175,6 +175,29 @@ impl<'a> Results<'a> {
             table.line([(*server).to_owned(), mib(start), mib(most), each]);
         }
         format!("Memory of the servers\n\n{}", table.markdown())
+    }
+
+    /// What makes the figures doubtful.
+    fn warning(&self) -> String {
+        let runs = || self.rows.iter().flat_map(|(_, cells)| cells.iter().flatten()).flat_map(|c| &c.runs);
+        let disturbed = runs().filter(|r| r.disturbed > 0.05).count();
+        let short: u64 = runs().map(|r| r.short).sum();
+        let partial = runs().any(|r| r.full_entries < r.entries);
+        let mut text = String::new();
+        if disturbed > 0 {
+            let all = runs().count();
+            text += &format!(
+                "\nWARNING: in {disturbed} of {all} runs other programs took more than 5 % of the generator's time; \
+                 measure on a quiet machine.\n"
+            );
+        }
+        if short > 0 {
+            text += &format!("\nWARNING: {short} READs brought less than was asked for.\n");
+        }
+        if partial {
+            text += "\nWARNING: READDIRPLUS entries without attributes or handle were counted.\n";
+        }
+        text
     }
 
     fn json(&self) -> Value {

@@ -30,8 +30,10 @@ pub(super) struct Known {
 
 impl Known {
     fn at(&self, ino: u64) -> usize {
-        // Numbers are mostly consecutive; the multiplication spreads strides of file systems that number by inode size.
-        (ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize & self.slots.len().wrapping_sub(1)
+        // The objects of a directory mostly have consecutive numbers: neighbours stay neighbours and do not collide,
+        // and distant ranges are laid over each other at distances that have nothing to do with their numbers.
+        let range = (ino >> 16).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        ino.wrapping_add(range) as usize & self.slots.len().wrapping_sub(1)
     }
 
     #[inline]

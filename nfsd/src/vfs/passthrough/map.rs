@@ -533,3 +533,176 @@ fn walk(root: BorrowedFd<'_>, names: &[Box<[u8]>]) -> io::Result<OwnedFd> {
     }
     Ok(at)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    struct Rig {
+        root: tempfile::TempDir,
+        state: tempfile::TempDir,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            Rig { root: tempfile::tempdir().unwrap(), state: tempfile::tempdir().unwrap() }
+        }
+
+        fn fd(&self) -> OwnedFd {
+            open::directory(self.root.path().as_os_str().as_encoded_bytes()).unwrap()
+        }
+
+        fn open(&self) -> Result<(Map, Handle), PassthroughError> {
+            Map::open(Some(self.state.path()), self.root.path(), self.fd().as_fd())
+        }
+
+        fn file(&self) -> PathBuf {
+            let mut all: Vec<_> =
+                std::fs::read_dir(self.state.path()).unwrap().map(|e| e.unwrap().path()).collect();
+            assert_eq!(all.len(), 1);
+            all.pop().unwrap()
+        }
+
+        fn assign(&self, map: &Map, parent: &Handle, path: &str) -> Handle {
+            let fd =
+                open::beneath(self.fd().as_fd(), path.as_bytes(), libc::O_PATH, Resolve::CONFINED).unwrap();
+            let name = path.rsplit('/').next().unwrap();
+            map.assign(&key_of(fd.as_fd()).unwrap(), parent, name.as_bytes()).unwrap()
+        }
+
+        fn find(&self, map: &Map, h: &Handle) -> VfsResult<u64> {
+            let Some(handle::Decoded::Mapped { id, epoch, .. }) = handle::decode(h) else { panic!() };
+            let fd = map.find(self.fd().as_fd(), id, epoch)?;
+            Ok(stat::of_fd(fd.as_fd()).unwrap().ino())
+        }
+    }
+
+    fn touch(r: &Rig, name: &str) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        let p = r.root.path().join(name);
+        std::fs::write(&p, b"").unwrap();
+        std::fs::metadata(p).unwrap().ino()
+    }
+
+    #[test]
+    fn what_was_settled_survives_a_torn_end() {
+        let r = Rig::new();
+        let inos: Vec<_> = (0..20).map(|i| touch(&r, &format!("f{i}"))).collect();
+        let (map, root) = r.open().unwrap();
+        let handles: Vec<_> = (0..20).map(|i| r.assign(&map, &root, &format!("f{i}"))).collect();
+        map.settle().unwrap();
+        drop(map);
+        let whole = std::fs::read(r.file()).unwrap();
+        for cut in (16..whole.len()).step_by(7).chain([whole.len()]) {
+            std::fs::write(r.file(), &whole[..cut]).unwrap();
+            let (map, again) = r.open().unwrap();
+            let found: Vec<_> = handles.iter().map(|h| r.find(&map, h)).collect();
+            let n = found.iter().take_while(|f| f.is_ok()).count();
+            assert!(found[n..].iter().all(|f| *f == Err(VfsError::Stale)));
+            for (f, ino) in found.iter().zip(&inos).take(n) {
+                assert_eq!(f, &Ok(*ino));
+            }
+            assert_eq!(n == 20, cut == whole.len());
+            // The map goes on behind what is whole.
+            if again == root {
+                let h = r.assign(&map, &root, "f19");
+                map.settle().unwrap();
+                drop(map);
+                let (map, _) = r.open().unwrap();
+                assert_eq!(r.find(&map, &h), Ok(inos[19]));
+            }
+        }
+        std::fs::write(r.file(), &whole).unwrap();
+        let f = OpenOptions::new().write(true).open(r.file()).unwrap();
+        f.write_all_at(&[0xff], whole.len() as u64 / 2).unwrap();
+        let (map, _) = r.open().unwrap();
+        assert_eq!(r.find(&map, &handles[19]), Err(VfsError::Stale));
+        assert_eq!(r.find(&map, &handles[0]), Ok(inos[0]));
+    }
+
+    #[test]
+    fn a_lost_map_makes_its_handles_stale_and_a_foreign_one_is_left_alone() {
+        let r = Rig::new();
+        touch(&r, "f");
+        let (map, root) = r.open().unwrap();
+        let f = r.assign(&map, &root, "f");
+        map.settle().unwrap();
+        assert!(matches!(r.open(), Err(PassthroughError::State { .. })), "in use");
+        drop(map);
+        std::fs::remove_file(r.file()).unwrap();
+        let (map, other) = r.open().unwrap();
+        assert_ne!(root, other);
+        assert_eq!(r.assign(&map, &other, "f").as_bytes()[3..11], f.as_bytes()[3..11], "the same number");
+        assert_eq!(r.find(&map, &f), Err(VfsError::Stale));
+        assert_eq!(map.assign(b"key", &root, b"x"), Err(VfsError::Stale));
+        drop(map);
+        std::fs::write(r.file(), b"something else entirely").unwrap();
+        assert!(matches!(r.open(), Err(PassthroughError::Foreign(_))));
+        assert_eq!(std::fs::read(r.file()).unwrap(), b"something else entirely");
+    }
+
+    #[test]
+    fn places_follow_names() {
+        let r = Rig::new();
+        std::fs::create_dir_all(r.root.path().join("a/b")).unwrap();
+        let ino = touch(&r, "a/b/f");
+        let (map, root) = r.open().unwrap();
+        let a = r.assign(&map, &root, "a");
+        let b = r.assign(&map, &a, "a/b");
+        let f = r.assign(&map, &b, "a/b/f");
+        assert_eq!(r.find(&map, &f), Ok(ino));
+        std::fs::rename(r.root.path().join("a"), r.root.path().join("z")).unwrap();
+        assert_eq!(r.find(&map, &f), Err(VfsError::Stale));
+        map.moved((&root, b"a"), (&root, b"z"));
+        assert_eq!(r.find(&map, &f), Ok(ino));
+        std::fs::hard_link(r.root.path().join("z/b/f"), r.root.path().join("g")).unwrap();
+        assert_eq!(r.assign(&map, &root, "g"), f);
+        std::fs::remove_file(r.root.path().join("z/b/f")).unwrap();
+        map.removed(&b, b"f");
+        assert_eq!(r.find(&map, &f), Ok(ino));
+        std::fs::remove_file(r.root.path().join("g")).unwrap();
+        map.removed(&root, b"g");
+        assert_eq!(r.find(&map, &f), Err(VfsError::Stale));
+        let new = touch(&r, "g");
+        let g = r.assign(&map, &root, "g");
+        assert_ne!(g, f, "numbers are not used again");
+        assert_eq!(r.find(&map, &g), Ok(new));
+    }
+
+    #[test]
+    fn a_long_history_is_compacted() {
+        let r = Rig::new();
+        let ino = touch(&r, "f");
+        let (map, root) = r.open().unwrap();
+        let f = r.assign(&map, &root, "f");
+        for i in 0..2000 {
+            map.moved((&root, format!("f{}", i - 1).as_bytes()), (&root, format!("f{i}").as_bytes()));
+            map.assign(format!("key {i}").as_bytes(), &root, b"passing").unwrap();
+        }
+        map.removed(&root, b"passing");
+        map.settle().unwrap();
+        drop(map);
+        let before = std::fs::metadata(r.file()).unwrap().len();
+        let (map, again) = r.open().unwrap();
+        assert_eq!(again, root);
+        assert!(std::fs::metadata(r.file()).unwrap().len() < before / 100);
+        assert_eq!(r.find(&map, &f), Ok(ino));
+        assert!(r.open().is_err(), "the new file is locked as the old one was");
+        drop(map);
+        assert_eq!(r.find(&r.open().unwrap().0, &f), Ok(ino));
+    }
+
+    #[test]
+    fn without_a_state_directory_handles_last_as_long_as_the_process() {
+        let r = Rig::new();
+        let ino = touch(&r, "f");
+        let (map, root) = Map::open(None, r.root.path(), r.fd().as_fd()).unwrap();
+        let f = r.assign(&map, &root, "f");
+        map.settle().unwrap();
+        assert!(!map.persistent() && lock(&map.state).pending.is_empty());
+        assert_eq!(r.find(&map, &f), Ok(ino));
+        let (map, _) = Map::open(None, r.root.path(), r.fd().as_fd()).unwrap();
+        assert_eq!(r.find(&map, &f), Err(VfsError::Stale));
+    }
+}

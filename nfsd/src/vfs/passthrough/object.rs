@@ -410,13 +410,29 @@ impl Worker {
                 }
                 lenient = true;
                 self.as_service()?;
-                self.with_room(reopen)?
+                match self.with_room(reopen) {
+                    Err(e) if is(&e, libc::EACCES) && self.owns(cx, &st) => {
+                        self.reopen_own(ix, &st, flags)?
+                    }
+                    r => r?,
+                }
             }
             r => r?,
         };
         let proof = Proof::new(&st, self.tick);
         let open = Open { who, read: !write, write, fd: Arc::new(fd), proof, lenient, used: self.tick };
         self.cache.add_open(ix, open).ok_or(VfsError::Fault)
+    }
+
+    /// Opens an own file against its mode bits without the privilege to overrule them: for a moment they are others.
+    fn reopen_own(&mut self, ix: Ix, st: &Stat, flags: i32) -> VfsResult<OwnedFd> {
+        use sunrpc_sys::attr::chmod;
+        let mode = st.mode() & 0o7777;
+        chmod(&self.shared.table, self.fd(ix)?, mode | 0o600)?;
+        let fd =
+            self.with_room(|w| w.shared.table.reopen(w.fd(ix).map_err(|_| io::ErrorKind::Other)?, flags));
+        chmod(&self.shared.table, self.fd(ix)?, mode)?;
+        Ok(fd?)
     }
 
     /// Checks that what was opened earlier may still be used, the object's attributes being `st` now.
