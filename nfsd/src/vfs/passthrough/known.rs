@@ -1,6 +1,7 @@
 //! Handles by object number: saves asking the kernel for the handle of what was listed or looked up before.
 //!
-//! Object numbers are used again after a removal, so the key includes the time of creation, and an object enters only
+//! Object numbers are used again after a removal, so the key includes the time of creation (and the device, which tells
+//! subvolumes apart), and an object enters only
 //! when it is older than a second: no other object can then be created with that number *and* that time, clocks being
 //! coarser than calls but finer than a second.
 
@@ -13,6 +14,7 @@ const LARGEST: usize = 1 << 16;
 
 #[derive(Debug, Clone)]
 struct Slot {
+    dev: (u32, u32),
     ino: u64,
     born: Timestamp,
     handle: Handle,
@@ -41,7 +43,7 @@ impl Known {
         let born = st.btime()?;
         let slot = self.slots.get(self.at(st.ino()))?.as_ref()?;
         self.used = true;
-        (slot.ino == st.ino() && slot.born == born).then_some(slot.handle)
+        (slot.ino == st.ino() && slot.dev == st.dev() && slot.born == born).then_some(slot.handle)
     }
 
     pub(super) fn put(&mut self, st: &Stat, handle: &Handle) {
@@ -66,7 +68,7 @@ impl Known {
         let at = self.at(st.ino());
         if let Some(slot) = self.slots.get_mut(at) {
             self.pushed_out += usize::from(slot.as_ref().is_some_and(|s| s.ino != st.ino()));
-            *slot = Some(Slot { ino: st.ino(), born, handle: *handle });
+            *slot = Some(Slot { dev: st.dev(), ino: st.ino(), born, handle: *handle });
         }
     }
 

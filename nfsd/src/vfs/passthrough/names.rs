@@ -269,7 +269,7 @@ impl Worker {
             attr::chown(self.fd(ix)?, uid, gid)?;
             changed = true;
         }
-        if let Some(mode) = set.mode {
+        if let Some(mode) = set.mode.filter(|m| m & 0o6000 != 0) {
             // mkdir leaves out set-id bits, chown clears them; what a default access control list or the directory's
             // set-group-id bit made of the rest stays.
             let lost = mode & 0o6000 & !stat::of_fd(self.fd(ix)?)?.mode();
@@ -391,7 +391,10 @@ impl Worker {
             return Err(VfsError::Inval);
         }
         // A long target is kept in a block of its own.
-        self.must_wait(cx)?;
+        let st = self.stat(ix)?;
+        if st.blocks() > 0 {
+            self.must_wait(cx)?;
+        }
         Ok(dir::readlink(self.fd(ix)?, buf)?)
     }
 

@@ -329,7 +329,7 @@ impl Worker {
             )?;
         let st = stat::of_fd(fd.as_fd())?;
         self.below_root(&fd, &st)?;
-        if st.ino() == self.shared.root_ino {
+        if self.shared.is_root(&st) {
             return Ok(Entry { handle: self.shared.root_handle, attr: self.attr(&st) });
         }
         let handle = self.handle_of(fd.as_fd(), &st, None)?;
@@ -342,19 +342,19 @@ impl Worker {
     fn below_root(&self, fd: &OwnedFd, st: &Stat) -> VfsResult<()> {
         const UP: i32 = PATH | libc::O_DIRECTORY;
         self.as_service()?;
-        let (mut ino, mut above) = (st.ino(), None);
+        let (mut at, mut above) = (*st, None);
         for _ in 0..DEPTH_MAX {
-            if ino == self.shared.root_ino {
+            if self.shared.is_root(&at) {
                 return Ok(());
             }
             let from: &OwnedFd = above.as_ref().unwrap_or(fd);
             let up =
                 open::beneath(from.as_fd(), b"..", UP, Resolve::SAME_MOUNT).map_err(|_| VfsError::Acces)?;
-            let next = stat::of_fd(up.as_fd())?.ino();
-            if next == ino {
+            let next = stat::of_fd(up.as_fd())?;
+            if (next.dev(), next.ino()) == (at.dev(), at.ino()) {
                 return Err(VfsError::Acces);
             }
-            (ino, above) = (next, Some(up));
+            (at, above) = (next, Some(up));
         }
         Err(VfsError::Acces)
     }

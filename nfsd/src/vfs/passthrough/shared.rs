@@ -70,13 +70,16 @@ pub(super) enum Kind {
     Remote,
 }
 
+const BTRFS: u32 = 0x9123_683e;
+const BCACHEFS: u32 = 0xca45_1a4e;
+
 fn kind(magic: u32) -> Kind {
     match magic {
         // tmpfs, ramfs, hugetlbfs
         0x0102_1994 | 0x8584_58f6 | 0x9584_58f6 => Kind::Memory,
         // ext2-4, xfs, btrfs, f2fs, bcachefs, zfs, overlayfs, squashfs, erofs, iso9660, vfat, exfat
-        0xef53 | 0x5846_5342 | 0x9123_683e | 0xf2f5_2010 | 0xca45_1a4e | 0x2fc1_2fc1 | 0x794c_7630
-        | 0x7371_7368 | 0xe0f5_e1e2 | 0x9660 | 0x4d44 | 0x2011_bab0 => Kind::Disk,
+        0xef53 | 0x5846_5342 | BTRFS | 0xf2f5_2010 | BCACHEFS | 0x2fc1_2fc1 | 0x794c_7630 | 0x7371_7368
+        | 0xe0f5_e1e2 | 0x9660 | 0x4d44 | 0x2011_bab0 => Kind::Disk,
         _ => Kind::Remote,
     }
 }
@@ -86,7 +89,8 @@ fn kind(magic: u32) -> Kind {
 pub(super) struct Shared {
     pub(super) root: Arc<OwnedFd>,
     pub(super) root_handle: Handle,
-    pub(super) root_ino: u64,
+    /// Device and number of the root: on some file systems subvolumes use the same numbers.
+    pub(super) root_id: ((u32, u32), u64),
     /// Id of the root's mount, as `name_to_handle_at` and `statx` tell it.
     pub(super) mount: Option<u64>,
     pub(super) table: FdTable,
@@ -138,7 +142,7 @@ impl Shared {
         let share = (usize::try_from(limit / 2).unwrap_or(usize::MAX) / threads).clamp(64, 1024);
         Ok(Shared {
             root_handle,
-            root_ino: st.ino(),
+            root_id: (st.dev(), st.ino()),
             mount: st.mount_id().or(named.map(|(_, m)| m as u64)),
             table,
             kind: kind(fs.magic),
@@ -173,6 +177,20 @@ impl Shared {
         }
     }
 
+    pub(super) fn is_root(&self, st: &Stat) -> bool {
+        self.root_id == (st.dev(), st.ino())
+    }
+
+    /// Clients take objects of equal `fsid` and `fileid` for one, so subvolumes that number alike need their own.
+    #[inline]
+    fn fsid_of(&self, st: &Stat) -> u64 {
+        let (major, minor) = st.dev();
+        if self.root_id.0 == (major, minor) || !matches!(self.magic, BTRFS | BCACHEFS) {
+            return self.fsid;
+        }
+        self.fsid ^ (u64::from(major) << 32 | u64::from(minor)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
     #[inline]
     pub(super) fn attr(&self, st: &Stat) -> Attr {
         let time = |(sec, nsec)| Time { sec, nsec };
@@ -185,7 +203,7 @@ impl Shared {
             size: st.size(),
             used: st.blocks().saturating_mul(512),
             rdev: st.rdev(),
-            fsid: self.fsid,
+            fsid: self.fsid_of(st),
             fileid: st.ino(),
             atime: time(st.atime()),
             mtime: time(st.mtime()),

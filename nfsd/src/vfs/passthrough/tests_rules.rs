@@ -623,3 +623,67 @@ fn a_process_without_privilege_serves_as_its_user() {
         assert_eq!(r.lookup(&d, "..").unwrap().handle, root);
     }
 }
+
+#[test]
+fn many_threads_of_many_users_stay_apart() {
+    if !privileged() {
+        return;
+    }
+    for base in BASES {
+        let r = Rig::new(base, 1000);
+        let (backend, root) = (r.backend.clone(), r.root);
+        let rounds = if base == "/tmp" { 60 } else { 400 };
+        let threads: Vec<_> = (0..4u32)
+            .map(|t| {
+                let backend = backend.clone();
+                std::thread::spawn(move || {
+                    let mut fs = Worker::new(backend.shared.clone());
+                    fs.cache = Cache::new(64);
+                    let mut buf = [0u8; 64];
+                    for i in 0..rounds {
+                        let uid = 2000 + (i * 7 + t) % 3;
+                        let (me, other) = (tests::ident(uid, 5), tests::ident(uid + 1, 5));
+                        let cx = Cx { ident: &me, blocking: true, sync: false, owner_override: true };
+                        let cx2 = Cx { ident: &other, ..cx };
+                        let name = format!("t{t} {}", i % 9);
+                        let set = SetAttr { mode: Some(0o600), ..Default::default() };
+                        let f = fs.create(&cx, &root, name.as_bytes(), &CreateHow::Guarded(set)).unwrap();
+                        assert_eq!((f.attr.uid, f.attr.gid), (uid, 5));
+                        fs.write(&cx, &f.handle, 0, &[IoSlice::new(name.as_bytes())], Stability::Unstable)
+                            .unwrap();
+                        let e = fs.lookup(&cx2, &root, name.as_bytes()).unwrap();
+                        assert_eq!((e.handle, e.attr.size), (f.handle, name.len() as u64));
+                        let read = fs.read(&cx2, &f.handle, 0, &mut [IoSliceMut::new(&mut buf)]);
+                        assert_eq!(read.unwrap_err(), VfsError::Acces);
+                        let w = fs.write(&cx2, &f.handle, 0, &[IoSlice::new(b"!")], Stability::Unstable);
+                        assert_eq!(w.unwrap_err(), VfsError::Acces);
+                        let n = fs.read(&cx, &f.handle, 0, &mut [IoSliceMut::new(&mut buf)]).unwrap().len;
+                        assert_eq!(&buf[..n], name.as_bytes());
+                        // Whatever the others do meanwhile, a listing shows each name once.
+                        if i % 16 == 0 {
+                            let mut seen = std::collections::BTreeSet::new();
+                            let mut sink = Names(&mut seen);
+                            fs.readdir(&cx, &root, 0, ReaddirWant { plus: true, bytes: 4096 }, &mut sink)
+                                .unwrap();
+                            assert!(seen.contains(name.as_bytes()));
+                        }
+                        let to = format!("t{t} moved");
+                        fs.rename(&cx, (&root, name.as_bytes()), (&root, to.as_bytes())).unwrap();
+                        fs.remove(&cx, &root, to.as_bytes()).unwrap();
+                        assert_eq!(fs.getattr(&cx, &f.handle).unwrap_err(), VfsError::Stale);
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|t| t.join().unwrap());
+    }
+}
+
+struct Names<'a>(&'a mut std::collections::BTreeSet<Vec<u8>>);
+
+impl DirSink for Names<'_> {
+    fn entry(&mut self, e: &DirEntry<'_>) -> std::ops::ControlFlow<()> {
+        assert!(self.0.insert(e.name.to_vec()), "twice: {:?}", e.name);
+        std::ops::ControlFlow::Continue(())
+    }
+}
