@@ -1,5 +1,5 @@
 //! What the passthrough backend costs per operation, in one thread, without the network. Figures, not assertions:
-//! `cargo test --release -p nfsd --test passthrough_bench -- --ignored --nocapture`.
+//! `cargo bench -p nfsd --bench passthrough`. `BENCH_DIR=/tmp` measures one directory only.
 #![allow(clippy::unwrap_used)]
 
 use nfsd::vfs::passthrough::{Passthrough, PassthroughOptions};
@@ -123,9 +123,7 @@ fn run(base: &str, uid: u32, blocking: bool) {
     });
 }
 
-#[test]
-#[ignore = "figures for a person to read"]
-fn costs() {
+fn main() {
     let only = std::env::var("BENCH_DIR").ok();
     for base in ["/dev/shm", "/tmp"].into_iter().filter(|b| only.as_deref().is_none_or(|o| o == *b)) {
         for uid in [1000, 0] {
