@@ -75,20 +75,8 @@ pub struct Here<'c> {
     pub export: &'c Export,
     /// Which one it is.
     pub handle: Handle,
-    codec: &'c FhCodec,
-}
-
-impl<'c> Here<'c> {
-    /// What seals handles, for use beside the file system.
-    pub fn sealer(&self) -> Sealer<'c> {
-        Sealer { codec: self.codec, export: self.export.id }
-    }
-
-    /// The handle that clients see for `h` of this export.
-    #[inline]
-    pub fn seal(&self, h: &Handle) -> FileHandle {
-        self.codec.encode(self.export.id, h)
-    }
+    /// Seals handles of its export.
+    pub sealer: Sealer<'c>,
 }
 
 /// Seals handles of one export.
@@ -98,7 +86,7 @@ pub struct Sealer<'c> {
     export: u32,
 }
 
-impl<'c> Sealer<'c> {
+impl Sealer<'_> {
     /// The handle that clients see for `h`.
     #[inline]
     pub fn seal(&self, h: &Handle) -> FileHandle {
@@ -234,7 +222,8 @@ impl Context {
         }
         let vfs = slot.vfs.as_deref_mut().ok_or(Denied::Stale)?;
         let cx = Cx { ident: &self.ident, blocking, sync: slot.export.sync, owner_override: true };
-        Ok(Here { vfs, cx, export: &slot.export, handle, codec: &self.shared.codec })
+        let sealer = Sealer { codec: &self.shared.codec, export };
+        Ok(Here { vfs, cx, export: &slot.export, handle, sealer })
     }
 
     /// About once a second.

@@ -179,7 +179,7 @@ impl Worker {
             }
             dir = e.handle;
         }
-        let fh = here.seal(&dir);
+        let fh = here.sealer.seal(&dir);
         Ok((fh, export.sec.iter().map(|f| f.number()).collect()))
     }
 

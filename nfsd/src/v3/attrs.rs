@@ -1,10 +1,10 @@
 //! Attributes, access rights, properties of the file system.
 
 use super::status::Fail;
-use super::wire::{FATTR, Fill, POST_OP, put_post_op, put_wcc, sattr, time};
+use super::wire::{FATTR, Fill, POST_OP, bulk_max, put_post_op, put_wcc, sattr, time};
 use crate::context::Context;
 use crate::proto::nfs3::*;
-use crate::vfs::Access;
+use crate::vfs::{Access, FsStat};
 use sunrpc::page::PageWriter;
 use sunrpc::svc::Call;
 use sunrpc::xdr::XdrWrite;
@@ -61,17 +61,29 @@ pub(super) fn access(
     Ok(())
 }
 
+/// Begins the result of FSSTAT, FSINFO and PATHCONF: status and attributes; what is left to tell comes from the
+/// properties returned.
+fn file_system(
+    c: &mut Context,
+    call: &Call<'_>,
+    fh: nfs_fh3Ref<'_>,
+    out: &mut PageWriter<'_>,
+) -> Result<FsStat, Fail> {
+    let here = c.enter(call, fh.data)?;
+    let s = here.vfs.statfs(&here.cx, &here.handle)?;
+    let attr = here.vfs.getattr(&here.cx, &here.handle)?;
+    out.put_u32(0)?;
+    put_post_op(out, Some(&attr))?;
+    Ok(s)
+}
+
 pub(super) fn fsstat(
     c: &mut Context,
     call: &Call<'_>,
     fh: nfs_fh3Ref<'_>,
     out: &mut PageWriter<'_>,
 ) -> Result<(), Fail> {
-    let here = c.enter(call, fh.data)?;
-    let s = here.vfs.statfs(&here.cx, &here.handle)?;
-    let attr = here.vfs.getattr(&here.cx, &here.handle)?;
-    out.put_u32(0)?;
-    put_post_op(out, Some(&attr))?;
+    let s = file_system(c, call, fh, out)?;
     for v in [s.bytes.0, s.bytes.1, s.bytes.2, s.files.0, s.files.1, s.files.2] {
         out.put_u64(v)?;
     }
@@ -85,12 +97,8 @@ pub(super) fn fsinfo(
     fh: nfs_fh3Ref<'_>,
     out: &mut PageWriter<'_>,
 ) -> Result<(), Fail> {
-    let here = c.enter(call, fh.data)?;
-    let s = here.vfs.statfs(&here.cx, &here.handle)?;
-    let attr = here.vfs.getattr(&here.cx, &here.handle)?;
-    let most = call.caps.max_payload;
-    out.put_u32(0)?;
-    put_post_op(out, Some(&attr))?;
+    let s = file_system(c, call, fh, out)?;
+    let most = bulk_max(call);
     // Reads: most, preferred, multiple; writes likewise; preferred READDIR.
     for v in [most, most, 4096, most, most, 4096, most.min(64 << 10)] {
         out.put_u32(v)?;
@@ -108,11 +116,7 @@ pub(super) fn pathconf(
     fh: nfs_fh3Ref<'_>,
     out: &mut PageWriter<'_>,
 ) -> Result<(), Fail> {
-    let here = c.enter(call, fh.data)?;
-    let s = here.vfs.statfs(&here.cx, &here.handle)?;
-    let attr = here.vfs.getattr(&here.cx, &here.handle)?;
-    out.put_u32(0)?;
-    put_post_op(out, Some(&attr))?;
+    let s = file_system(c, call, fh, out)?;
     // No truncation of names, case matters and is kept.
     for v in [s.link_max, s.name_max, 1, u32::from(s.chown_restricted), 0, 1] {
         out.put_u32(v)?;

@@ -1,7 +1,7 @@
 //! Contents of files.
 
 use super::status::Fail;
-use super::wire::{Fill, POST_OP, put_wcc};
+use super::wire::{Fill, POST_OP, bulk_max, put_wcc};
 use crate::context::Context;
 use crate::proto::nfs3::*;
 use crate::vfs::{FileType, Stability, VfsError};
@@ -23,7 +23,7 @@ pub(super) fn read(
 ) -> Result<(), Fail> {
     let here = c.enter(call, a.file.data)?;
     // No file reaches beyond the largest offset, so a read there ends at once, without an error (section 3.3.6).
-    let room = OFFSET_END.saturating_sub(a.offset).min(u64::from(call.caps.max_payload));
+    let room = OFFSET_END.saturating_sub(a.offset).min(u64::from(bulk_max(call)));
     let want = u64::from(a.count).min(room) as usize;
     let head = out.reserve(READ_HEAD)?;
     let offset = a.offset.min(OFFSET_END);

@@ -4,7 +4,7 @@
 //! cannot be resumed is refused by the file system.
 
 use super::status::Fail;
-use super::wire::{FATTR, Fill, POST_OP};
+use super::wire::{FATTR, Fill, POST_OP, bulk_max};
 use crate::context::{Context, Sealer};
 use crate::proto::nfs3::*;
 use crate::vfs::{DirEntry, DirSink, ReaddirWant};
@@ -111,14 +111,13 @@ fn list(
     out: &mut PageWriter<'_>,
 ) -> Result<(), Fail> {
     let here = c.enter(call, dir)?;
-    let bytes = maxcount.min(call.caps.max_payload);
+    let bytes = maxcount.min(bulk_max(call));
     let Some(left) = (bytes as usize).checked_sub(AROUND) else {
         return Err(nfsstat3::NFS3ERR_TOOSMALL.into());
     };
     let head = out.reserve(HEAD)?;
-    let sealer = here.sealer();
     let mut sink =
-        Entries { out, plus: plus.then_some(sealer), left, dir_left: dircount, taken: 0, failed: false };
+        Entries { out, plus: plus.then_some(here.sealer), left, dir_left: dircount, taken: 0, failed: false };
     let want = ReaddirWant { plus, bytes };
     let eof = here.vfs.readdir(&here.cx, &here.handle, cookie, want, &mut sink)?;
     let (taken, failed) = (sink.taken, sink.failed);

@@ -31,7 +31,7 @@ fn put_made(mut here: Here<'_>, e: &Entry, out: Out<'_, '_>) -> Result<(), Fail>
     let dir = after(&mut here);
     out.put_u32(0)?;
     out.put_u32(1)?;
-    put_fh(out, &here.seal(&e.handle))?;
+    put_fh(out, &here.sealer.seal(&e.handle))?;
     put_post_op(out, Some(&e.attr))?;
     Ok(put_wcc(out, dir.as_ref())?)
 }
@@ -45,7 +45,7 @@ pub(super) fn lookup(
     let here = c.enter(call, a.what.dir.data)?;
     let e = here.vfs.lookup(&here.cx, &here.handle, name(a.what.name.0)?)?;
     out.put_u32(0)?;
-    put_fh(out, &here.seal(&e.handle))?;
+    put_fh(out, &here.sealer.seal(&e.handle))?;
     put_post_op(out, Some(&e.attr))?;
     // The directory's attributes would cost another look; clients do without them.
     Ok(put_post_op(out, None)?)
@@ -136,17 +136,22 @@ pub(super) fn mknod(
     put_made(here, &e, out)
 }
 
+/// Result of REMOVE and RMDIR.
+fn put_removed(mut here: Here<'_>, out: Out<'_, '_>) -> Result<(), Fail> {
+    let dir = after(&mut here);
+    out.put_u32(0)?;
+    Ok(put_wcc(out, dir.as_ref())?)
+}
+
 pub(super) fn remove(
     c: &mut Context,
     call: &Call<'_>,
     a: diropargs3Ref<'_>,
     out: Out<'_, '_>,
 ) -> Result<(), Fail> {
-    let mut here = enter_rw(c, call, &a.dir)?;
+    let here = enter_rw(c, call, &a.dir)?;
     here.vfs.remove(&here.cx, &here.handle, old_name(a.name.0)?)?;
-    let dir = after(&mut here);
-    out.put_u32(0)?;
-    Ok(put_wcc(out, dir.as_ref())?)
+    put_removed(here, out)
 }
 
 pub(super) fn rmdir(
@@ -155,11 +160,9 @@ pub(super) fn rmdir(
     a: diropargs3Ref<'_>,
     out: Out<'_, '_>,
 ) -> Result<(), Fail> {
-    let mut here = enter_rw(c, call, &a.dir)?;
+    let here = enter_rw(c, call, &a.dir)?;
     here.vfs.rmdir(&here.cx, &here.handle, old_name(a.name.0)?)?;
-    let dir = after(&mut here);
-    out.put_u32(0)?;
-    Ok(put_wcc(out, dir.as_ref())?)
+    put_removed(here, out)
 }
 
 /// The second handle of an operation, which must lie in the same export as the first: another one may be for others,

@@ -69,7 +69,8 @@ pub(super) fn of(e: VfsError, proc: u32) -> nfsstat3 {
         VfsError::NoDev => NFS3ERR_NODEV,
         VfsError::NotDir => NFS3ERR_NOTDIR,
         VfsError::IsDir => NFS3ERR_ISDIR,
-        VfsError::Inval | VfsError::BadType if proc == NFSPROC3_READLINK => NFS3ERR_INVAL,
+        // READLINK of what is no link (RFC 1813 section 3.3.5).
+        VfsError::BadType if proc == NFSPROC3_READLINK => NFS3ERR_INVAL,
         VfsError::Inval => NFS3ERR_INVAL,
         VfsError::FBig => NFS3ERR_FBIG,
         VfsError::NoSpc => NFS3ERR_NOSPC,

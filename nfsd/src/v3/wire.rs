@@ -5,7 +5,13 @@ use crate::fh::FileHandle;
 use crate::proto::nfs3::*;
 use crate::vfs::{Attr, FileType, SetAttr, SetTime, Time};
 use sunrpc::page::PageWriter;
+use sunrpc::svc::Call;
 use sunrpc::xdr::{XdrError, XdrWrite};
+
+/// Most bulk data of a result: what the transport carries, and what the procedures' result sizes leave room for.
+pub(super) fn bulk_max(call: &Call<'_>) -> u32 {
+    call.caps.max_payload.min(NFS3_IOMAX)
+}
 
 /// Bytes of fattr3.
 pub(super) const FATTR: usize = 84;
