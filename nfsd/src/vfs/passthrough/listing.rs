@@ -50,9 +50,9 @@ impl Streams {
         Some(self.list.swap_remove(at))
     }
 
-    fn keep(&mut self, mut s: Stream) {
+    fn keep(&mut self, mut s: Stream, most: usize) {
         s.used = self.tick;
-        if self.list.len() >= STREAMS_MAX
+        if self.list.len() >= most
             && let Some((oldest, _)) = self.list.iter().enumerate().min_by_key(|(_, s)| s.used)
         {
             self.list.swap_remove(oldest);
@@ -101,7 +101,8 @@ impl Worker {
         };
         let done = self.list(cx, ix, &mut s, &st, want, sink);
         match done {
-            Ok(false) => self.streams.keep(s),
+            // Fewer where descriptors are rare.
+            Ok(false) => self.streams.keep(s, (self.shared.max_open / 8).clamp(1, STREAMS_MAX)),
             _ => self.streams.spare = Some(s.buf),
         }
         done
