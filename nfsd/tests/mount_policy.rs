@@ -225,7 +225,7 @@ fn paths_that_cannot_be_mounted() {
 }
 
 #[test]
-fn strangers_ports_and_flavors() {
+fn b16a_strangers_ports_and_flavors() {
     use mountstat3::MNT3ERR_ACCES;
     let mut h = Host::new();
     let fh = h.root(1);
@@ -251,7 +251,7 @@ fn strangers_ports_and_flavors() {
 
 /// B16b: one tree exported twice; nothing moves from one export to the other, though it could on disk.
 #[test]
-fn names_do_not_cross_exports() {
+fn b16b_names_do_not_cross_exports() {
     let mut h = Host::new();
     let (one, two) = (h.root(1), h.root(2));
     let n::LOOKUP3res::NFS3_OK(dir1) = h.lookup(&one, "dir") else { panic!() };
