@@ -2,7 +2,7 @@
 
 use crate::client::*;
 use crate::in_process::{InProcess, export};
-use crate::server::Server;
+use crate::server::{How, Server};
 use nfsd::export::Squash;
 use nfsd::proto::mount as m;
 use nfsd::proto::nfs3::*;
@@ -89,4 +89,42 @@ fn b16c_umntall_takes_back_the_callers_mounts_only() {
     assert_eq!(dump(&mut second), [of("127.0.0.1", &path), of("127.0.0.2", &path), of("127.0.0.2", &sub)]);
     first.mount::<()>(m::MOUNTPROC3_UMNTALL, &[]);
     assert_eq!(dump(&mut second), [of("127.0.0.2", &path), of("127.0.0.2", &sub)]);
+}
+
+/// A refusal, of an NFS call as of MNT, is a proper error plus a log line that names the flag, one for each kind however
+/// many there are.
+#[test]
+fn refusals_are_logged_with_the_flag_that_admits() {
+    let args = ["--squash", "none", "--clients", "127.0.0.1"].map(str::to_owned).to_vec();
+    let s = Server::start_how(How { args: args.clone(), ..How::default() });
+    let mut friend = Client::connect(s.port);
+    let root = friend.mnt(s.dir.path().to_str().unwrap()).unwrap();
+    let mut stranger = Client::connect_from(Ipv4Addr::new(127, 0, 0, 9), s.port);
+    for _ in 0..100 {
+        assert_eq!(stranger.attr(&root).unwrap_err(), nfsstat3::NFS3ERR_ACCES);
+        assert_eq!(stranger.remove(&root, "x"), nfsstat3::NFS3ERR_ACCES);
+    }
+    let told = |s: &Server, what: &str| {
+        let n = || s.log().iter().filter(|l| l.contains(what)).count();
+        while n() == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        n()
+    };
+    assert_eq!(told(&s, "--clients 127.0.0.9/32"), 1);
+    // A failure that policy decides shows nothing of the object.
+    let LOOKUP3res::Default(_, none) = stranger.call(NFSPROC3_LOOKUP, &LOOKUP3args { what: at(&root, "x") })
+    else {
+        panic!()
+    };
+    assert_eq!(none.dir_attributes, post_op_attr::False);
+    assert_eq!(stranger.mnt("/nowhere"), Err(m::mountstat3::MNT3ERR_ACCES));
+    assert_eq!(told(&s, "/nowhere"), 1, "another kind has a line of its own");
+
+    let s = Server::start_how(How { args, secure: true, ..How::default() });
+    // The handle of another server: its key is not this one's, so first of all it is no handle here.
+    let mut c = Client::connect(s.port);
+    assert_eq!(c.attr(&root).unwrap_err(), nfsstat3::NFS3ERR_BADHANDLE);
+    assert_eq!(c.mnt(s.dir.path().to_str().unwrap()), Err(m::mountstat3::MNT3ERR_ACCES));
+    assert_eq!(told(&s, "--insecure"), 1);
 }
