@@ -225,3 +225,29 @@ fn b25_names_at_the_edge() {
     assert_eq!(left, ["file"], "nothing made, nothing lost");
     assert_eq!(c.attr(&file).unwrap().nlink, 1);
 }
+
+/// 0xFFFFFFFF as owner or group means "leave alone" to the system: it is refused, with all that comes with it, instead of
+/// being taken for a change that was made.
+#[test]
+fn nobodys_number_is_no_owner() {
+    let (s, mut c, root) = start();
+    let file = c.create(&root, "f").unwrap();
+    c.write(&file, 0, b"abc", stable_how::UNSTABLE).unwrap();
+    let before = c.attr(&file).unwrap();
+    let uid = || sattr3 { uid: set_uid3::True(u32::MAX), size: set_size3::True(1), ..mode(0o600) };
+    let gid = || sattr3 { gid: set_gid3::True(u32::MAX), size: set_size3::True(1), ..mode(0o600) };
+    for set in [uid(), gid()] {
+        assert_eq!(c.setattr(&file, set), nfsstat3::NFS3ERR_INVAL);
+    }
+    assert_eq!(c.attr(&file).unwrap(), before, "nothing of it was done");
+    for how in [createhow3::GUARDED(uid()), createhow3::UNCHECKED(gid())] {
+        assert_eq!(c.create_how(&root, "new", how).unwrap_err(), nfsstat3::NFS3ERR_INVAL);
+    }
+    assert_eq!(c.mknod(&root, "new", mknoddata3::NF3FIFO(uid())), nfsstat3::NFS3ERR_INVAL);
+    assert!(!s.dir.path().join("new").exists());
+    // The number below it is one like others.
+    let set = sattr3 { uid: set_uid3::True(u32::MAX - 1), gid: set_gid3::True(u32::MAX - 1), ..keep() };
+    assert_eq!(c.setattr(&file, set), nfsstat3::NFS3_OK);
+    let a = c.attr(&file).unwrap();
+    assert_eq!((a.uid, a.gid), (u32::MAX - 1, u32::MAX - 1));
+}

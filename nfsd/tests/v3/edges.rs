@@ -6,7 +6,7 @@ use nfsd::proto::nfs3::*;
 use std::collections::BTreeSet;
 
 /// A call of every procedure, in good form.
-fn samples(root: &nfs_fh3) -> Vec<(u32, Vec<u8>)> {
+pub fn samples(root: &nfs_fh3) -> Vec<(u32, Vec<u8>)> {
     let (dir, obj) = (root.clone(), root.clone());
     vec![
         (NFSPROC3_GETATTR, bytes(&GETATTR3args { object: obj.clone() })),

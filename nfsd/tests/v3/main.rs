@@ -2,5 +2,6 @@
 #![allow(unreachable_pub, clippy::unwrap_used)]
 
 mod edges;
+mod failures;
 mod procedures;
 mod rig;
