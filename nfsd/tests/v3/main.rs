@@ -3,5 +3,6 @@
 
 mod edges;
 mod failures;
+mod fragments;
 mod procedures;
 mod rig;
