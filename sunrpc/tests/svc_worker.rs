@@ -394,6 +394,31 @@ fn stalled_and_idle_transports_end_and_working_ones_stay() {
     r.end();
 }
 
+/// B14: a byte now and then is no call. The time of a connection that never completes one runs out, whether or not it made
+/// one before; one that calls stays.
+#[test]
+fn b14_bytes_without_a_call_do_not_keep_a_transport() {
+    let mut r = Rig::new(SvcLimits::default());
+    let (drips, drips_id) = r.add(0);
+    let (fell_silent, silent_id) = r.add(0);
+    let (works, works_id) = r.add(0);
+    fell_silent.push(nulls(1..2));
+    r.settle();
+    for now in (30_000..=420_000).step_by(30_000) {
+        r.now = now;
+        works.push(nulls(2..3));
+        for id in [drips_id, silent_id, works_id] {
+            r.w.event(id.slot, bits::DATA);
+        }
+        r.settle();
+        r.w.tick(now);
+    }
+    assert!(drips.wire.borrow().detached && fell_silent.wire.borrow().detached);
+    assert!(!works.wire.borrow().detached);
+    assert_eq!(r.w.take_closed().len(), 2);
+    r.end();
+}
+
 #[test]
 fn without_pages_no_call_is_taken_and_none_is_lost() {
     let mut r = Rig::new(SvcLimits::default());
