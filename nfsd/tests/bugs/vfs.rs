@@ -123,8 +123,7 @@ fn b27_handles_outlive_rename_and_restart_without_privileges() {
     let mut again = None;
     handles_live_on(dir.path(), c, &root, || {
         drop(s);
-        let c = Client::connect(again.insert(serve()).port);
-        c
+        Client::connect(again.insert(serve()).port)
     });
 }
 
