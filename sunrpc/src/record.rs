@@ -257,6 +257,12 @@ impl RecordReader {
         self.spans = Vec::new();
     }
 
+    /// Bytes received so far of the record that is not complete, marks included; `None` between records.
+    pub fn partial(&self) -> Option<usize> {
+        let marks = 4 * self.fragments as usize + usize::from(self.mark_have);
+        self.mid_record().then_some(self.total + marks)
+    }
+
     /// True in the middle of a record.
     pub fn mid_record(&self) -> bool {
         self.open || self.mark_have > 0 || self.fragments > 0
