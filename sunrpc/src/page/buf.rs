@@ -166,6 +166,7 @@ impl<'a> PageWriter<'a> {
 
     /// Reserves `len` contiguous bytes (at most a page) to be filled by [`slot_mut`](Self::slot_mut) when their
     /// value is known. They hold stale bytes until then.
+    #[inline]
     pub fn reserve(&mut self, len: usize) -> Result<Slot, XdrError> {
         if len > self.room() || len > PAGE_SIZE {
             return Err(XdrError::Full);

@@ -282,8 +282,13 @@ impl Service {
         let full = |_| RpcError::SystemErr;
         let before = out.len();
         let mut w = PageWriter::new(out, pool, info.max_result as usize + MAX_HEADER);
-        let mark = if env.caps.stream { Some(w.reserve(4).map_err(full)?) } else { None };
-        w.put(&msg::success_header(h.xid)).map_err(full)?;
+        // Record mark and header in one piece.
+        let mark = if env.caps.stream { Some(w.reserve(28).map_err(full)?) } else { None };
+        let header = match mark {
+            Some(slot) => w.slot_mut(slot).last_chunk_mut::<24>().ok_or(RpcError::SystemErr)?,
+            None => w.chunk::<24>().map_err(full)?,
+        };
+        *header = msg::success_header(h.xid);
         let mut cx = Call {
             xid: h.xid,
             prog: h.prog,
@@ -302,7 +307,9 @@ impl Service {
         if let (Flow::Done, Some(slot)) = (flow, mark) {
             // `max_result` is a u32 far below 2^31, checked by the writer's limit.
             let len = (w.written() - before - 4) as u32;
-            w.slot_mut(slot).copy_from_slice(&(len | LAST_FRAGMENT).to_be_bytes());
+            if let Some(mark) = w.slot_mut(slot).first_chunk_mut::<4>() {
+                *mark = (len | LAST_FRAGMENT).to_be_bytes();
+            }
         }
         Ok(flow)
     }

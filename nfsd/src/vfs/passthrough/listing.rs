@@ -178,7 +178,7 @@ impl Worker {
             let next = e.next as u64;
             if let Some(fileid) = fileid
                 && sink
-                    .entry(&DirEntry { name: e.name, fileid, cookie: next, entry: entry.as_ref() })
+                    .entry(&DirEntry { name: e.name.to_bytes(), fileid, cookie: next, entry: entry.as_ref() })
                     .is_break()
             {
                 return Ok(false);
@@ -198,7 +198,7 @@ impl Worker {
         e: &dir::Entry<'_>,
         plus: bool,
     ) -> VfsResult<(u64, Option<Entry>)> {
-        match e.name {
+        match e.name.to_bytes() {
             b"." => {
                 let entry = Entry { handle: self.handle(ix)?, attr: self.attr(dir) };
                 Ok((dir.ino(), plus.then_some(entry)))
@@ -211,9 +211,12 @@ impl Worker {
             }
             _ if !plus => Ok((e.ino, None)),
             name => {
-                let st = self.search(cx, ix, |d| stat::at(d, name))?.map_err(VfsError::from)?;
+                let st = self.search(cx, ix, |d| stat::at_c(d, e.name))?.map_err(VfsError::from)?;
                 if !self.shared.here(&st) {
                     return Ok((e.ino, self.covered_entry(cx, ix, name, Some(e.ino)).ok()));
+                }
+                if let Some(handle) = self.known.get(&st) {
+                    return Ok((st.ino(), Some(Entry { handle, attr: self.attr(&st) })));
                 }
                 let (handle, st) = self.handle_at(cx, ix, name, &st)?;
                 Ok((st.ino(), Some(Entry { handle, attr: self.attr(&st) })))

@@ -464,7 +464,7 @@ impl Worker {
                 return Err(VfsError::NoEnt);
             }
             let filled = buf.get(..n).unwrap_or_default();
-            if let Some(e) = dir::Entries::new(filled).find(|e| e.name == name) {
+            if let Some(e) = dir::Entries::new(filled).find(|e| e.name.to_bytes() == name) {
                 return Ok(e.ino);
             }
         }
