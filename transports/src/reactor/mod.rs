@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use sunrpc::drc::{Drc, DrcLimits};
+use sunrpc::drc::{Drc, DrcLimits, DrcStats};
 use sunrpc::page::{PageDepot, PagePool, PageSource};
 use sunrpc::svc::{Program, Service, SvcLimits, SvcWorker};
 use worker::{WAKE, WorkerThread};
@@ -77,17 +77,24 @@ impl std::fmt::Debug for Builder {
 #[derive(Debug)]
 pub struct Server {
     builder: Builder,
+    drc: Option<Arc<Drc>>,
     stop: mpsc::Sender<Duration>,
     stopped: mpsc::Receiver<Duration>,
 }
 
-/// Stops a running server, from any thread.
+/// Stops and observes a running server, from any thread.
 #[derive(Debug, Clone)]
 pub struct Handle {
     stop: mpsc::Sender<Duration>,
+    drc: Option<Arc<Drc>>,
 }
 
 impl Handle {
+    /// What the duplicate request cache did so far; zeros if there is none.
+    pub fn duplicate_cache(&self) -> DrcStats {
+        self.drc.as_ref().map(|d| d.stats()).unwrap_or_default()
+    }
+
     /// Stops accepting, finishes the calls in progress for at most `grace`, closes everything; then
     /// [`Server::run`] returns.
     pub fn stop(&self, grace: Duration) {
@@ -174,7 +181,8 @@ impl Builder {
             return Err(ServeError::NoEndpoint);
         }
         let (stop, stopped) = mpsc::channel();
-        Ok(Server { builder: self, stop, stopped })
+        let drc = (self.drc.bytes > 0).then(|| Drc::new(self.drc));
+        Ok(Server { builder: self, drc, stop, stopped })
     }
 
     /// Builds and runs.
@@ -206,7 +214,7 @@ impl Server {
 
     /// A handle that stops the server.
     pub fn handle(&self) -> Handle {
-        Handle { stop: self.stop.clone() }
+        Handle { stop: self.stop.clone(), drc: self.drc.clone() }
     }
 
     /// Serves until [`Handle::stop`].
@@ -217,7 +225,7 @@ impl Server {
         let depot = PageDepot::new(MappedSource, b.max_pages);
         let helpers = Helpers::new();
         let totals = Arc::new(Totals::default());
-        let drc = (b.drc.bytes > 0).then(|| Drc::new(b.drc));
+        let drc = self.drc;
         let start = Instant::now();
         let stop = Arc::new(AtomicBool::new(false));
         let (ready_tx, ready_rx) = mpsc::channel();
