@@ -4,6 +4,7 @@
 //! (`tcp://[::]:2049`). [`Server`] runs programs on any of them; [`connect`] is the client's way in.
 
 pub mod class;
+pub mod clnt;
 mod reactor;
 #[cfg(feature = "tcp")]
 mod tcp;

@@ -137,6 +137,11 @@ impl CallTable {
         })
     }
 
+    /// The first message to be written.
+    pub fn first(&self) -> Option<(CallId, &[u8])> {
+        self.queued().next()
+    }
+
     /// True if [`CallTable::queued`] has anything.
     pub fn wants_write(&self) -> bool {
         !self.queue.is_empty()
@@ -209,6 +214,11 @@ impl CallTable {
         self.requeue(|| XprtError::BadStream(err), false);
     }
 
+    /// Every call that was sent fails; those that were not stay queued.
+    pub fn fail_sent(&mut self, why: impl Fn() -> XprtError) {
+        self.requeue(why, false);
+    }
+
     fn requeue(&mut self, why: impl Fn() -> XprtError, resend: bool) {
         let mut keep = Vec::new();
         let mut lose = Vec::new();
@@ -243,7 +253,8 @@ impl CallTable {
         for (slot, sends) in over {
             let err = match unreachable {
                 Some(e) if sends == 0 => XprtError::Connect(again(e)),
-                _ => XprtError::TimedOut { sends },
+                Some(e) => XprtError::Lost { maybe_ran: true, err: again(e) },
+                None => XprtError::TimedOut { sends },
             };
             self.finish(slot, Err(err));
         }

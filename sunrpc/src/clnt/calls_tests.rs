@@ -98,7 +98,7 @@ fn only_what_is_safe_is_sent_again_after_a_disconnect() {
     }
     assert!(!t.on_message(reply(ids[5].0)));
     t.expire(S * 9, Some(&lost()));
-    assert!(matches!(t.take(ids[0].1), Some(Err(XprtError::TimedOut { sends: 1 }))));
+    assert!(matches!(t.take(ids[0].1), Some(Err(XprtError::Lost { maybe_ran: true, .. }))));
     assert!(matches!(t.take(ids[5].1), Some(Err(XprtError::Connect(_)))));
 }
 

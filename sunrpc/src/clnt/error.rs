@@ -63,7 +63,10 @@ pub enum XprtError {
     /// Nobody could be reached within the call's time; no byte of the call was sent.
     #[error("cannot reach the server: {0}; check that it runs and listens at that address")]
     Connect(io::Error),
-    /// The connection ended before the reply.
+    /// The server's host says that nobody listens at the port.
+    #[error("nobody listens at that address; check the port and that the server runs")]
+    Refused,
+    /// The connection ended, or the server could not be reached any more, before the reply.
     #[error("connection lost ({err}); {}", ran(.maybe_ran))]
     Lost {
         /// True if part of the call was sent: the server may have run it.
@@ -113,7 +116,9 @@ impl XprtError {
             | XprtError::NoSuchCall
             | XprtError::TimedOut { sends: 0 } => false,
             XprtError::Lost { maybe_ran, .. } => *maybe_ran,
-            XprtError::TimedOut { .. } | XprtError::BadStream(_) | XprtError::Io(_) => true,
+            XprtError::Refused | XprtError::TimedOut { .. } | XprtError::BadStream(_) | XprtError::Io(_) => {
+                true
+            }
         }
     }
 }
@@ -122,6 +127,7 @@ impl From<XprtError> for io::Error {
     fn from(e: XprtError) -> Self {
         let kind = match &e {
             XprtError::Connect(e) | XprtError::Lost { err: e, .. } | XprtError::Io(e) => e.kind(),
+            XprtError::Refused => io::ErrorKind::ConnectionRefused,
             XprtError::TimedOut { .. } => io::ErrorKind::TimedOut,
             XprtError::BadStream(_) => io::ErrorKind::InvalidData,
             XprtError::TooLarge { .. } | XprtError::NoSuchCall => io::ErrorKind::InvalidInput,
