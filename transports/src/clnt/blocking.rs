@@ -50,6 +50,11 @@ impl Blocking {
         }
     }
 
+    /// True if there is a connection as far as this side knows. For datagrams: always.
+    pub fn is_connected(&self) -> bool {
+        self.link.interest().0
+    }
+
     /// Messages dropped so far because nobody waited for them: late or repeated replies, garbage.
     pub fn stray(&self) -> u64 {
         self.link.table_ref().stray()

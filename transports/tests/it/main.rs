@@ -1,6 +1,12 @@
 //! Transports and reactor, end to end over real sockets.
 #![allow(unreachable_pub)]
 
+mod clnt_datagram;
+mod clnt_fakes;
+mod clnt_local;
+#[cfg(feature = "tcp")]
+mod clnt_server;
+mod clnt_stream;
 mod common;
 mod hostile;
 mod tcp;
