@@ -214,7 +214,7 @@ fn tables_tell_what_pragmas_say() {
 
 #[test]
 fn calls_are_started_apart_and_take_options() {
-    let mut local = Local::new(programs());
+    let mut local = Local::new(&programs());
     let mut c = EchoV2Client::new(&mut local);
     let two = [c.start_echo_add(1, 2).unwrap(), c.start_echo_add(3, 4).unwrap()];
     assert_eq!(two.map(|p| c.finish(p).unwrap()), [3, 7]);
