@@ -75,7 +75,7 @@ pub enum XprtError {
         err: io::Error,
     },
     /// No reply within the call's time.
-    #[error("no reply in time, after sending the call {sends} time(s); the server may have run it")]
+    #[error("no reply in time; the call was sent {sends} time(s){}", if *.sends > 0 { ", the server may have run it" } else { "" })]
     TimedOut {
         /// How often the call was sent, in whole or in part.
         sends: u32,

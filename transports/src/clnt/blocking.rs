@@ -1,8 +1,7 @@
 //! A client whose caller waits.
 
+use super::ClntConfig;
 use super::link::Link;
-use super::{ClntConfig, addr, datagram::DatagramLink, stream::StreamLink};
-use socket2::SockAddr;
 use std::io;
 use std::time::{Duration, Instant};
 use sunrpc::clnt::{CallXprt, Outcome, SendOptions, Ticket, XprtError};
@@ -21,38 +20,26 @@ impl std::fmt::Debug for Blocking {
 }
 
 impl Blocking {
-    pub(super) fn tcp(at: &str, config: &ClntConfig) -> io::Result<Self> {
-        Self::stream(addr::inet(at)?.into_iter().map(SockAddr::from).collect(), config)
-    }
-
-    pub(super) fn local(path: &str, config: &ClntConfig) -> io::Result<Self> {
-        Self::stream(vec![addr::local(path)?], config)
-    }
-
-    pub(super) fn udp(at: &str, config: &ClntConfig) -> io::Result<Self> {
-        let link = DatagramLink::new(&addr::inet(at)?, config)?;
-        Ok(Blocking { link: Box::new(link), start: Instant::now() })
-    }
-
-    fn stream(addrs: Vec<SockAddr>, config: &ClntConfig) -> io::Result<Self> {
+    pub(super) fn open(scheme: &str, addr: &str, config: &ClntConfig) -> io::Result<Self> {
         let start = Instant::now();
-        let mut link = StreamLink::new(addrs, config);
+        let unknown = || Err(io::Error::new(io::ErrorKind::Unsupported, "no such transport"));
+        let mut link = super::link(scheme, addr, config).unwrap_or_else(unknown)?;
         link.connect(start.elapsed());
         loop {
             link.turn(start.elapsed());
+            if link.is_up() {
+                return Ok(Blocking { link, start });
+            }
             if let Some(e) = link.down() {
                 return Err(io::Error::new(e.kind(), e.to_string()));
             }
-            if link.is_up() {
-                return Ok(Blocking { link: Box::new(link), start });
-            }
-            wait(&link, start.elapsed())?;
+            wait(&*link, start.elapsed())?;
         }
     }
 
     /// True if there is a connection as far as this side knows. For datagrams: always.
     pub fn is_connected(&self) -> bool {
-        self.link.interest().0
+        self.link.is_up()
     }
 
     /// Messages dropped so far because nobody waited for them: late or repeated replies, garbage.

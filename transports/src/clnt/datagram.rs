@@ -116,6 +116,10 @@ impl Link for DatagramLink {
         &self.table
     }
 
+    fn is_up(&self) -> bool {
+        true
+    }
+
     fn turn(&mut self, now: Duration) -> bool {
         let more = self.receive();
         self.table.expire(now, self.down.as_ref());

@@ -14,6 +14,12 @@ pub(super) trait Link: Send {
     /// The outstanding calls.
     fn table_ref(&self) -> &CallTable;
 
+    /// Starts to connect, if there is such a thing.
+    fn connect(&mut self, _now: Duration) {}
+
+    /// True if calls can be sent now.
+    fn is_up(&self) -> bool;
+
     /// Does all that can be done now: time-outs, connecting, receiving, sending. True if there is more to do at once.
     fn turn(&mut self, now: Duration) -> bool;
 

@@ -11,14 +11,25 @@
 //! ```
 
 mod addr;
+#[cfg(feature = "async")]
+mod asynchronous;
 mod blocking;
+mod broadcast;
 mod datagram;
 mod link;
 mod stream;
 
+#[cfg(feature = "async")]
+pub use asynchronous::{AsyncCall, AsyncClient, AsyncConnect, AsyncXprt, Driver};
 pub use blocking::Blocking;
+pub use broadcast::broadcast;
 
+use datagram::DatagramLink;
+use link::Link;
+use socket2::SockAddr;
+use std::io;
 use std::time::Duration;
+use stream::StreamLink;
 use sunrpc::clnt::{DEFAULT_CALLS, MAX_MESSAGE, Retransmit};
 
 /// What holds for all calls of one client.
@@ -47,8 +58,21 @@ impl Default for ClntConfig {
     }
 }
 
+/// The link to what follows `scheme:` in a URL; `None` for a scheme that clients of this module do not speak.
+fn link(scheme: &str, rest: &str, config: &ClntConfig) -> Option<io::Result<Box<dyn Link>>> {
+    let stream = |addrs| Box::new(StreamLink::new(addrs, config)) as Box<dyn Link>;
+    Some(match scheme {
+        "tcp" => addr::inet(rest).map(|all| stream(all.into_iter().map(SockAddr::from).collect())),
+        "local" => addr::local(rest).map(|a| stream(vec![a])),
+        "udp" => addr::inet(rest)
+            .and_then(|all| DatagramLink::new(&all, config))
+            .map(|l| Box::new(l) as Box<dyn Link>),
+        _ => return None,
+    })
+}
+
 macro_rules! transport {
-    ($name:ident, $open:ident, $what:literal, $addr:literal) => {
+    ($name:ident, $what:literal, $addr:literal) => {
         #[doc = $what]
         pub mod $name {
             use super::{Blocking, ClntConfig};
@@ -62,16 +86,11 @@ macro_rules! transport {
 
             #[doc = concat!("Connects to `", $addr, "` with other limits and times.")]
             pub fn connect_with(addr: &str, config: &ClntConfig) -> io::Result<Blocking> {
-                Blocking::$open(addr, config)
+                Blocking::open(stringify!($name), addr, config)
             }
         }
     };
 }
-transport!(
-    tcp,
-    tcp,
-    "Over TCP. Every address of the host is tried; a lost connection is replaced.",
-    "HOST:PORT"
-);
-transport!(udp, udp, "Over UDP, with retransmission. Nothing is sent before the first call.", "HOST:PORT");
-transport!(local, local, "Over a stream socket of this host (AF_UNIX).", "/PATH` or `@NAME");
+transport!(tcp, "Over TCP. Every address of the host is tried; a lost connection is replaced.", "HOST:PORT");
+transport!(udp, "Over UDP, with retransmission. Nothing is sent before the first call.", "HOST:PORT");
+transport!(local, "Over a stream socket of this host (AF_UNIX).", "/PATH` or `@NAME");

@@ -70,22 +70,13 @@ impl StreamLink {
         }
     }
 
-    /// Starts to connect: to the first address, then to the next ones.
-    pub(super) fn connect(&mut self, now: Duration) {
-        self.try_from(0, now);
-    }
-
-    /// True once the connection stands.
-    pub(super) fn is_up(&self) -> bool {
-        matches!(self.state, State::Up(_))
-    }
-
     fn try_from(&mut self, first: usize, now: Duration) {
         for (i, addr) in self.addrs.iter().enumerate().skip(first) {
             self.sockets += 1;
             match open(addr) {
                 Ok((socket, true)) => {
                     self.state = State::Up(socket);
+                    self.down = None;
                     return;
                 }
                 Ok((socket, false)) => {
@@ -118,6 +109,7 @@ impl StreamLink {
                             std::mem::replace(&mut self.state, State::Down(Duration::ZERO))
                         {
                             self.state = State::Up(s);
+                            self.down = None;
                         }
                     }
                     Err(e) if e.kind() == ErrorKind::NotConnected && now < *until => {}
@@ -202,7 +194,6 @@ impl StreamLink {
                 Next::More => return Ok(()),
             };
             if self.table.on_message(message) {
-                self.down = None;
                 self.pause = Duration::ZERO;
             }
         }
@@ -294,6 +285,15 @@ impl Link for StreamLink {
 
     fn table_ref(&self) -> &CallTable {
         &self.table
+    }
+
+    /// To the first address; to the next ones if that fails.
+    fn connect(&mut self, now: Duration) {
+        self.try_from(0, now);
+    }
+
+    fn is_up(&self) -> bool {
+        matches!(self.state, State::Up(_))
     }
 
     fn turn(&mut self, now: Duration) -> bool {

@@ -1,5 +1,7 @@
 //! Servers that misbehave, made of std sockets.
 
+#![allow(missing_docs, clippy::unwrap_used)]
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::net::UnixListener;

@@ -1,6 +1,9 @@
 //! Transports and reactor, end to end over real sockets.
 #![allow(unreachable_pub)]
 
+#[cfg(feature = "async")]
+mod clnt_async;
+mod clnt_broadcast;
 mod clnt_datagram;
 mod clnt_fakes;
 mod clnt_local;
