@@ -8,6 +8,8 @@ mod clnt_datagram;
 mod clnt_fakes;
 mod clnt_local;
 #[cfg(feature = "tcp")]
+mod clnt_rpcbind;
+#[cfg(feature = "tcp")]
 mod clnt_server;
 mod clnt_stream;
 mod common;
