@@ -9,5 +9,10 @@ mod reactor;
 #[cfg(feature = "tcp")]
 mod tcp;
 
+/// The snippets of `docs/client.md` compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/client.md")]
+mod client_manual {}
+
 pub use class::{ConnectError, ListenError, connect};
 pub use reactor::{Builder, Handle, ServeError, Server};
