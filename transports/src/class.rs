@@ -132,7 +132,7 @@ pub enum ConnectError {
     #[error(transparent)]
     Class(#[from] ClassError),
     /// Nobody answered.
-    #[error("cannot connect to {url}: {err}")]
+    #[error("cannot connect to {url}: {err}{}", connect_hint(.err))]
     Io {
         /// The URL asked for.
         url: String,
@@ -154,6 +154,16 @@ fn client(url: &str) -> Result<(Connect, &str), ClassError> {
     match own {
         Some((_, connect)) => Ok((*connect, rest.strip_prefix("//").unwrap_or(rest))),
         None => find(url).map(|(class, rest)| (class.connect, rest)),
+    }
+}
+
+fn connect_hint(err: &io::Error) -> &'static str {
+    match err.kind() {
+        io::ErrorKind::ConnectionRefused => " (nobody listens there; start the server or check the port)",
+        io::ErrorKind::TimedOut => " (no answer; check the address, and firewalls in between)",
+        io::ErrorKind::NotFound => " (check the name)",
+        io::ErrorKind::PermissionDenied => " (this user may not use that socket)",
+        _ => "",
     }
 }
 

@@ -34,6 +34,13 @@ pub struct Pending<R> {
     result: PhantomData<fn() -> R>,
 }
 
+impl<R> Pending<R> {
+    /// What a transport needs that finishes the call by itself: ticket, transaction id, and what checks the reply.
+    pub fn into_parts(self) -> (Ticket, u32, Arc<dyn ClntAuth>, u64) {
+        (self.ticket, self.xid, self.auth, self.token)
+    }
+}
+
 impl<T: CallXprt> Client<T> {
     /// A client that calls as nobody (AUTH_NONE).
     pub fn new(xprt: T, prog: u32, vers: u32) -> Self {

@@ -26,7 +26,7 @@ impl Blocking {
         let mut link = super::link(scheme, addr, config).unwrap_or_else(unknown)?;
         link.connect(start.elapsed());
         loop {
-            link.turn(start.elapsed());
+            link.turn(start.elapsed(), false);
             if link.is_up() {
                 return Ok(Blocking { link, start });
             }
@@ -80,7 +80,7 @@ impl CallXprt for Blocking {
             Err(outcome) => return outcome,
         };
         loop {
-            let more = self.link.turn(self.start.elapsed());
+            let more = self.link.turn(self.start.elapsed(), false);
             if let Some(outcome) = self.link.table().take(id) {
                 return outcome;
             }
@@ -91,7 +91,7 @@ impl CallXprt for Blocking {
     }
 
     fn flush(&mut self) -> Result<(), XprtError> {
-        self.link.turn(self.start.elapsed());
+        self.link.turn(self.start.elapsed(), false);
         Ok(())
     }
 

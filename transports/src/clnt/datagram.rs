@@ -56,7 +56,7 @@ impl DatagramLink {
         self.down = Some(e);
     }
 
-    fn receive(&mut self) -> bool {
+    fn receive(&mut self, drain: bool) -> bool {
         self.buf.resize(1 << 16, 0);
         for _ in 0..RECEIVES {
             match (&self.socket).read(&mut self.buf) {
@@ -65,6 +65,9 @@ impl DatagramLink {
                     if self.table.on_message(message) {
                         self.heard = true;
                         self.down = None;
+                    }
+                    if !drain && self.table.waiting() == 0 {
+                        return false;
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return false,
@@ -120,8 +123,8 @@ impl Link for DatagramLink {
         true
     }
 
-    fn turn(&mut self, now: Duration) -> bool {
-        let more = self.receive();
+    fn turn(&mut self, now: Duration, drain: bool) -> bool {
+        let more = self.receive(drain);
         self.table.expire(now, self.down.as_ref());
         self.transmit(now);
         more

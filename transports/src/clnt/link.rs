@@ -21,7 +21,9 @@ pub(super) trait Link: Send {
     fn is_up(&self) -> bool;
 
     /// Does all that can be done now: time-outs, connecting, receiving, sending. True if there is more to do at once.
-    fn turn(&mut self, now: Duration) -> bool;
+    /// With `drain`, receives until nothing is left: for callers that hear of new arrivals only. Without, it saves
+    /// the system call that finds nothing.
+    fn turn(&mut self, now: Duration, drain: bool) -> bool;
 
     /// The socket, with a number that differs for each socket of this link.
     fn socket(&self) -> Option<(u64, BorrowedFd<'_>)>;

@@ -148,7 +148,7 @@ impl StreamLink {
     }
 
     /// Reads what has arrived. True if there may be more.
-    fn receive(&mut self, now: Duration) -> bool {
+    fn receive(&mut self, now: Duration, drain: bool) -> bool {
         self.buf.resize(READ, 0);
         for _ in 0..READS {
             let State::Up(socket) = &self.state else { return false };
@@ -161,6 +161,9 @@ impl StreamLink {
                 Ok(n) => {
                     if let Err(e) = self.records(n) {
                         self.bad(e, now);
+                        return false;
+                    }
+                    if !drain && n < READ {
                         return false;
                     }
                 }
@@ -296,10 +299,10 @@ impl Link for StreamLink {
         matches!(self.state, State::Up(_))
     }
 
-    fn turn(&mut self, now: Duration) -> bool {
+    fn turn(&mut self, now: Duration, drain: bool) -> bool {
         self.advance(now);
         // Reading comes first: that the server closed an idle connection shows before a call is written to it.
-        let more = self.receive(now);
+        let more = self.receive(now, drain);
         self.table.expire(now, self.down.as_ref());
         self.transmit(now);
         // A lost connection is replaced at once, the first time.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
-use sunrpc::clnt::{CallOptions, ClntError, Repeat, XprtError};
+use sunrpc::clnt::{CallOptions, Client, ClntError, Repeat, XprtError};
 use sunrpc::msg::AcceptStat;
 use sunrpc_transports::ConnectError;
 use sunrpc_transports::clnt::{AsyncCall, AsyncClient, ClntConfig, Driver};
@@ -155,4 +155,29 @@ fn connecting_fails_with_the_reason() {
     );
     assert!(matches!(d.connect("quic://x", &ClntConfig::default()), Err(ConnectError::Class(_))));
     assert!(matches!(d.connect("x", &ClntConfig::default()), Err(ConnectError::Class(_))));
+}
+
+#[test]
+fn clients_of_every_kind_share_a_connection() {
+    let d = Driver::new().unwrap();
+    let (addr, server) = stream(vec![Peer::serve]);
+    let connecting = d.connect(&format!("tcp://{addr}"), &ClntConfig::default()).unwrap();
+    let xprt = block_on(connecting).unwrap();
+    std::thread::scope(|s| {
+        for t in 0..4u32 {
+            let xprt = &xprt;
+            s.spawn(move || {
+                let mut c = Client::new(xprt.clone(), PROG, 1);
+                for i in 0..100 {
+                    assert_eq!(c.call::<_, u32>(1, &(1000 * t + i)).unwrap(), 1000 * t + i);
+                }
+                let started = c.start::<_, u32>(1, &t).unwrap();
+                assert_eq!(block_on(xprt.complete(started)).unwrap(), t);
+                let given_up = c.start::<_, u32>(1, &t).unwrap();
+                c.cancel(given_up);
+            });
+        }
+    });
+    drop((xprt, d));
+    assert!(server.join().unwrap().len() >= 404);
 }

@@ -11,6 +11,7 @@ mod clnt_local;
 mod clnt_rpcbind;
 #[cfg(feature = "tcp")]
 mod clnt_server;
+#[cfg(feature = "tcp")]
 mod clnt_stream;
 mod common;
 mod hostile;

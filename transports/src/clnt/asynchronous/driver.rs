@@ -198,7 +198,7 @@ impl Thread {
 fn turn(entry: &Entry, conn: &mut Conn, poll: &Poll, token: Token, now: Duration) -> bool {
     let mut state = entry.lock();
     let s = &mut *state;
-    let more = s.link.turn(now);
+    let more = s.link.turn(now, true);
     conn.timer = s.link.next_timer();
     if let Some((number, fd)) = s.link.socket()
         && conn.socket != Some(number)

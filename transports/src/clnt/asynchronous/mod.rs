@@ -11,16 +11,115 @@ use std::io;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Wake, Waker};
 use sunrpc::clnt::{
-    AuthNone, CallId, CallOptions, ClntAuth, ClntError, ProcId, Repeat, SendOptions, XprtError, decode_reply,
-    encode_call,
+    AuthNone, CallId, CallOptions, CallXprt, ClntAuth, ClntError, Outcome, Pending, ProcId, Repeat,
+    SendOptions, Ticket, XprtError, decode_reply, encode_call,
 };
 use sunrpc::xdr::{Decode, Encode, VecWriter, XdrError};
 
 /// A connection of a [`Driver`]. Clones share it; it closes with the last of them and of its calls.
+///
+/// It also carries calls of [`Client`](sunrpc::clnt::Client) and of generated clients: what their `start` methods
+/// return becomes a future by [`AsyncXprt::complete`], or is waited for as with any transport. So threads share a
+/// connection too.
 #[derive(Debug, Clone)]
 pub struct AsyncXprt(Arc<Entry>);
+
+impl AsyncXprt {
+    /// The future of a call that a client of this connection started.
+    pub fn complete<R: for<'a> Decode<'a>>(&self, call: Pending<R>) -> AsyncCall<R> {
+        let (ticket, xid, auth, token) = call.into_parts();
+        let state = match ticket.into_id() {
+            Ok(id) => CallState::Started(Started { entry: self.0.clone(), id, xid, token, auth }),
+            Err(_) => CallState::Failed(XprtError::NoSuchCall.into()),
+        };
+        AsyncCall { state, result: PhantomData }
+    }
+
+    fn start(&self, xid: u32, call: Vec<u8>, opts: SendOptions) -> Result<CallId, XprtError> {
+        let id = {
+            let mut s = self.0.lock();
+            let max = s.link.max_call();
+            if call.len() > max {
+                return Err(XprtError::TooLarge { len: call.len(), max });
+            }
+            s.link.table().start(xid, call, opts, self.0.now())?
+        };
+        // After the call is in the table: a thread that fails now fails it too, or is seen to have failed.
+        if !self.0.touch() {
+            self.0.lock().link.table().forget(id);
+            return Err(XprtError::Io(io::Error::other("the client's thread has failed; see the log")));
+        }
+        Ok(id)
+    }
+}
+
+impl CallXprt for AsyncXprt {
+    fn roundtrip(&mut self, xid: u32, call: &[u8]) -> io::Result<Vec<u8>> {
+        let ticket = self.send(xid, call.to_vec(), &SendOptions::default())?;
+        Ok(self.wait(ticket)?)
+    }
+
+    fn reserve_xid(&mut self) -> Option<u32> {
+        Some(self.0.lock().link.table().reserve_xid())
+    }
+
+    fn send(&mut self, xid: u32, call: Vec<u8>, opts: &SendOptions) -> Result<Ticket, XprtError> {
+        self.start(xid, call, *opts).map(Ticket::pending)
+    }
+
+    /// Parks the thread; not for use in an executor.
+    fn wait(&mut self, ticket: Ticket) -> Outcome {
+        let id = match ticket.into_id() {
+            Ok(id) => id,
+            Err(outcome) => return outcome,
+        };
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let cx = Context::from_waker(&waker);
+        loop {
+            match outcome(&self.0, id, &cx) {
+                Poll::Ready(outcome) => return outcome,
+                Poll::Pending => std::thread::park(),
+            }
+        }
+    }
+
+    fn cancel(&mut self, ticket: Ticket) {
+        if let Ok(id) = ticket.into_id() {
+            forget(&self.0, id);
+        }
+    }
+}
+
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Takes the outcome of a call, or has `cx` woken when there is one.
+fn outcome(entry: &Entry, id: CallId, cx: &Context<'_>) -> Poll<Outcome> {
+    let mut s = entry.lock();
+    let (result, waker) = match s.link.table().take(id) {
+        Some(outcome) => (Poll::Ready(outcome), s.wakers.remove(&id)),
+        None => (Poll::Pending, s.wakers.insert(id, cx.waker().clone())),
+    };
+    drop(s);
+    // A waker is foreign code, not to be run under the lock.
+    drop(waker);
+    result
+}
+
+fn forget(entry: &Entry, id: CallId) {
+    let mut s = entry.lock();
+    s.link.table().forget(id);
+    let waker = s.wakers.remove(&id);
+    drop(s);
+    drop(waker);
+}
 
 impl Driver {
     /// Connects to `tcp://HOST:PORT`, `udp://HOST:PORT`, `local:/PATH` or `local:@NAME`. A host name is resolved
@@ -113,8 +212,8 @@ impl AsyncClient {
 
     /// Sends a call that is never answered; completes once it was handed to the network.
     pub async fn call_oneway<A: Encode + ?Sized>(&self, proc: u32, args: &A) -> Result<(), ClntError> {
-        let mut call = self.start(proc, Repeat::Unknown, true, |w| args.encode(w))?;
-        std::future::poll_fn(|cx| call.outcome(cx)).await?;
+        let call = self.start(proc, Repeat::Unknown, true, |w| args.encode(w))?;
+        std::future::poll_fn(|cx| outcome(&call.entry, call.id, cx)).await?;
         Ok(())
     }
 
@@ -126,25 +225,13 @@ impl AsyncClient {
         encode: impl FnOnce(&mut VecWriter) -> Result<(), XdrError>,
     ) -> Result<Started, ClntError> {
         let entry = &self.xprt.0;
-        let (xid, max) = {
-            let mut s = entry.lock();
-            (s.link.table().reserve_xid(), s.link.max_call())
-        };
+        let xid = entry.lock().link.table().reserve_xid();
         let auth = self.options.cred.as_ref().unwrap_or(&self.auth).clone();
         let of = ProcId { prog: self.prog, vers: self.vers, proc };
         let (call, token) = encode_call(xid, of, &*auth, encode)?;
-        if call.len() > max {
-            return Err(XprtError::TooLarge { len: call.len(), max }.into());
-        }
         let CallOptions { timeout, resend, .. } = self.options;
-        let opts = SendOptions { timeout, resend, repeat, oneway };
-        let id = entry.lock().link.table().start(xid, call, opts, entry.now())?;
-        let started = Started { entry: entry.clone(), id, xid, token, auth };
-        // After the call is in the table: a thread that fails now fails it too, or is seen to have failed.
-        if !entry.touch() {
-            return Err(XprtError::Io(io::Error::other("the client's thread has failed; see the log")).into());
-        }
-        Ok(started)
+        let id = self.xprt.start(xid, call, SendOptions { timeout, resend, repeat, oneway })?;
+        Ok(Started { entry: entry.clone(), id, xid, token, auth })
     }
 }
 
@@ -172,32 +259,9 @@ struct Started {
     auth: Arc<dyn ClntAuth>,
 }
 
-impl Started {
-    fn outcome(&mut self, cx: &Context<'_>) -> Poll<sunrpc::clnt::Outcome> {
-        let mut s = self.entry.lock();
-        match s.link.table().take(self.id) {
-            Some(outcome) => {
-                s.wakers.remove(&self.id);
-                Poll::Ready(outcome)
-            }
-            None => {
-                let old = s.wakers.insert(self.id, cx.waker().clone());
-                drop(s);
-                drop(old);
-                Poll::Pending
-            }
-        }
-    }
-}
-
 impl Drop for Started {
     fn drop(&mut self) {
-        let mut s = self.entry.lock();
-        s.link.table().forget(self.id);
-        let waker = s.wakers.remove(&self.id);
-        drop(s);
-        // Foreign code, not to be run under the lock.
-        drop(waker);
+        forget(&self.entry, self.id);
     }
 }
 
@@ -206,7 +270,7 @@ impl<R: for<'a> Decode<'a>> Future for AsyncCall<R> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let result = match &mut self.state {
-            CallState::Started(call) => match call.outcome(cx) {
+            CallState::Started(call) => match outcome(&call.entry, call.id, cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(reply)) => decode_reply(call.xid, &reply, &*call.auth, call.token),
                 Poll::Ready(Err(e)) => Err(e.into()),
