@@ -344,3 +344,46 @@ impl Link for StreamLink {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn up(addrs: &[&TcpListener], closed: usize) -> StreamLink {
+        let gone = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let all = (0..closed).map(|_| gone()).chain(addrs.iter().map(|l| l.local_addr().unwrap()));
+        let mut link = StreamLink::new(all.map(SockAddr::from).collect(), &ClntConfig::default());
+        link.connect(Duration::ZERO);
+        while !link.is_up() && link.down().is_none() {
+            let (r, w) = link.interest();
+            sunrpc_sys::poll::wait(link.socket().map(|s| s.1), r, w, None).unwrap();
+            link.turn(Duration::ZERO, false);
+        }
+        link
+    }
+
+    #[test]
+    fn the_next_address_is_tried_when_one_refuses() {
+        let l = TcpListener::bind("127.0.0.1:0").unwrap();
+        let link = up(&[&l], 2);
+        assert!(link.is_up() && link.down.is_none());
+        assert_eq!(link.sockets, 3);
+        let link = up(&[], 2);
+        assert_eq!(link.down().map(io::Error::kind), Some(ErrorKind::ConnectionRefused));
+    }
+
+    #[test]
+    fn an_address_that_does_not_answer_costs_its_time_out() {
+        let l = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addrs = vec![l.local_addr().unwrap().into(); 2];
+        let mut link = StreamLink::new(addrs, &ClntConfig::default());
+        // A socket that was never connected stands for one whose connection is still under way.
+        let idle = Socket::new(socket2::Domain::IPV4, Type::STREAM, None).unwrap();
+        link.state = State::Connecting(idle, 0, Duration::from_secs(10));
+        link.turn(Duration::from_secs(9), false);
+        assert!(matches!(link.state, State::Connecting(_, 0, _)));
+        link.turn(Duration::from_secs(10), false);
+        assert!(matches!(link.state, State::Connecting(_, 1, _) | State::Up(_)));
+    }
+}

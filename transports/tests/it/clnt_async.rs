@@ -181,3 +181,21 @@ fn clients_of_every_kind_share_a_connection() {
     drop((xprt, d));
     assert!(server.join().unwrap().len() >= 404);
 }
+
+#[test]
+fn an_end_that_comes_with_the_last_bytes_is_seen() {
+    const TIMES: usize = 100;
+    let close: fn(&mut Peer) = |p| {
+        if let Some(c) = p.call() {
+            p.write(&record(&reply(c.xid ^ 1, 0)));
+        }
+    };
+    let (addr, server) = stream(vec![close; TIMES]);
+    let d = Driver::new().unwrap();
+    for _ in 0..TIMES {
+        let c = client(&d, &format!("tcp://{addr}"));
+        let e = block_on(c.call::<_, u32>(1, &5u32)).unwrap_err();
+        assert!(matches!(e, ClntError::Transport(XprtError::Lost { maybe_ran: true, .. })), "{e:?}");
+    }
+    server.join().unwrap();
+}

@@ -264,3 +264,26 @@ fn one_way_calls_are_sent_and_not_waited_for() {
     drop(c);
     assert_eq!(server.join().unwrap(), [3, 3, 1]);
 }
+
+#[test]
+fn a_server_that_reads_all_before_it_answers_gets_all() {
+    const CALLS: usize = 24;
+    let (addr, server) = stream(vec![|p| {
+        let calls: Vec<_> = (0..CALLS).map(|_| p.call().unwrap()).collect();
+        calls.iter().for_each(|c| p.reply(*c));
+        p.serve();
+    }]);
+    let mut c = client(&addr);
+    let calls: Vec<_> = (0..CALLS as u32)
+        .map(|i| {
+            let call = c.start_with::<u32>(1, Repeat::Harmful, |w| {
+                sunrpc::xdr::XdrWrite::put_u32(w, i)?;
+                sunrpc::xdr::XdrWrite::put(w, &[0; 1 << 20])
+            });
+            call.unwrap()
+        })
+        .collect();
+    assert!(calls.into_iter().map(|p| c.finish(p).unwrap()).eq(0..CALLS as u32));
+    drop(c);
+    server.join().unwrap();
+}
