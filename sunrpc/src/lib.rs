@@ -13,12 +13,17 @@
 //! | [`xprt`] | what a transport must do |
 //! | [`svc`] | programs, procedures, the life of a call |
 //! | [`clnt`] | calls from the other side |
+//! | [`rpcbind`] | where programs are found (RFC 1833) |
+
+// Generated code names this crate as its users do.
+extern crate self as sunrpc;
 
 pub mod auth;
 pub mod clnt;
 pub mod msg;
 pub mod page;
 pub mod record;
+pub mod rpcbind;
 pub mod svc;
 pub mod xdr;
 pub mod xprt;
