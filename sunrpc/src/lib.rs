@@ -12,6 +12,7 @@
 //! | [`auth`] | flavors and the credentials they yield |
 //! | [`xprt`] | what a transport must do |
 //! | [`svc`] | programs, procedures, the life of a call |
+//! | [`drc`] | calls that must not run twice |
 //! | [`clnt`] | calls from the other side |
 //! | [`rpcbind`] | where programs are found (RFC 1833) |
 
@@ -20,6 +21,7 @@ extern crate self as sunrpc;
 
 pub mod auth;
 pub mod clnt;
+pub mod drc;
 pub mod msg;
 pub mod page;
 pub mod record;
