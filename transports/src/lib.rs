@@ -5,6 +5,7 @@
 
 pub mod class;
 mod reactor;
+pub mod rpcbind;
 #[cfg(feature = "tcp")]
 mod tcp;
 

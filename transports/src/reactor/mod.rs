@@ -212,6 +212,15 @@ impl Server {
         self.builder.listeners.iter().map(|l| l.url()).collect()
     }
 
+    /// Number and version of each program offered.
+    pub fn programs(&self) -> Vec<(u32, u32)> {
+        let versions = |p: &Arc<dyn Program>| {
+            let number = p.number();
+            p.versions().iter().map(|v| (number, v.vers)).collect::<Vec<_>>()
+        };
+        self.builder.programs.iter().flat_map(versions).collect()
+    }
+
     /// A handle that stops the server.
     pub fn handle(&self) -> Handle {
         Handle { stop: self.stop.clone(), drc: self.drc.clone() }
