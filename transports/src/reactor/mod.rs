@@ -121,9 +121,14 @@ impl Builder {
 
     /// Listens at a URL such as `tcp://[::]:2049`. May be called repeatedly. Port 0 takes a free one; see
     /// [`Server::urls`].
-    pub fn listen(mut self, url: &str) -> Result<Self, ListenError> {
-        self.listeners.push(class::listen(url)?);
-        Ok(self)
+    pub fn listen(self, url: &str) -> Result<Self, ListenError> {
+        Ok(self.listener(class::listen(url)?))
+    }
+
+    /// Listens at an endpoint that is open already.
+    pub fn listener(mut self, l: Box<dyn Listener>) -> Self {
+        self.listeners.push(l);
+        self
     }
 
     /// Worker threads; 0, the default, means one for each core.
