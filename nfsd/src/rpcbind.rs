@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sunrpc::drc::DrcLimits;
-use sunrpc::rpcbind::{Mapping, PROGRAM, Registry, Rpcbind};
+use sunrpc::rpcbind::{Mapping, Netid, PROGRAM, Registry, Rpcbind};
 use sunrpc::svc::Program;
 use sunrpc_transports::rpcbind::{Registration, SYSTEM_SOCKETS, mappings, system};
 use sunrpc_transports::{Builder, Handle, ServeError, Server, class};
@@ -136,11 +136,8 @@ impl Drop for Found {
 fn announced(urls: &[String], programs: &[(u32, u32)], well_known: Option<Vec<String>>) -> Vec<Mapping> {
     let (own, others): (Vec<_>, Vec<_>) = programs.iter().copied().partition(|(prog, _)| *prog == PROGRAM);
     let mut all = mappings(&well_known.unwrap_or_default(), &own);
-    for m in mappings(urls, &own) {
-        if !all.iter().any(|o| o.netid == m.netid) {
-            all.push(m);
-        }
-    }
+    let there: Vec<Netid> = all.iter().map(|m| m.netid).collect();
+    all.extend(mappings(urls, &own).into_iter().filter(|m| !there.contains(&m.netid)));
     all.sort_by_key(|m| std::cmp::Reverse(m.vers));
     all.extend(mappings(urls, &others));
     all

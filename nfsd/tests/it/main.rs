@@ -5,5 +5,6 @@ mod footprint;
 mod foreign;
 mod hostile;
 mod lifecycle;
+mod rpcbind;
 mod server;
 mod wire;

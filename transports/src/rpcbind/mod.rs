@@ -139,8 +139,9 @@ impl Registration {
             return Ok(());
         }
         let mut c = system().ok_or(RegisterError::NotRunning)?;
-        for m in self.maps.drain(..) {
-            // Gone already, if rpcbind was restarted meanwhile.
+        // What rpcbind lost when it was restarted, and what another server has registered since, is not ours.
+        let there = c.dump()?;
+        for m in self.maps.drain(..).filter(|m| there.contains(m)) {
             c.unset(m.prog, m.vers, Some(m.netid))?;
         }
         Ok(())
