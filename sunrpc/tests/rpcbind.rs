@@ -46,7 +46,7 @@ impl CallXprt for &mut Caller {
             blocking: false,
             validated: false,
         };
-        match self.service.process(Record { head: call, spans: &[] }, &env, &mut out, &mut self.pool) {
+        match self.service.process(Record { head: call, spans: &[] }, &env, 0, &mut out, &mut self.pool) {
             Disposition::Reply { .. } => {
                 let bytes = out.to_vec();
                 out.recycle(&mut self.pool);
