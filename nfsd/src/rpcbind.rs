@@ -2,13 +2,15 @@
 
 use crate::config::RpcbindMode;
 use crate::context::Shared;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sunrpc::drc::DrcLimits;
-use sunrpc::rpcbind::{Mapping, Netid, PROGRAM, Registry, Rpcbind};
+use sunrpc::rpcbind::{Host, Mapping, Netid, PROGRAM, Registry, Rpcbind};
 use sunrpc::svc::Program;
+use sunrpc::xprt::PeerAddr;
 use sunrpc_transports::rpcbind::{Registration, SYSTEM_SOCKETS, mappings, system};
 use sunrpc_transports::{Builder, Handle, ServeError, Server, class};
 
@@ -61,9 +63,27 @@ impl std::fmt::Debug for Found {
     }
 }
 
-fn now() -> u32 {
-    // Seconds wrap in 2106, as the protocol's do.
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as u32)
+/// This host, for the embedded rpcbind.
+struct ThisHost(Arc<Shared>);
+
+impl Host for ThisHost {
+    fn admits(&self, peer: &PeerAddr) -> bool {
+        self.0.exports.load().admits_any(peer)
+    }
+
+    fn now(&self) -> u32 {
+        // Seconds wrap in 2106, as the protocol's do.
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as u32)
+    }
+
+    fn address_towards(&self, peer: IpAddr) -> Option<IpAddr> {
+        // Connecting a datagram socket sends nothing: the kernel only looks up its way.
+        let any: IpAddr =
+            if peer.is_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+        let s = UdpSocket::bind((any, 0)).ok()?;
+        s.connect((peer, PORT)).ok()?;
+        s.local_addr().ok().map(|a| a.ip())
+    }
 }
 
 impl Finder {
@@ -74,9 +94,8 @@ impl Finder {
             RpcbindMode::System => Finder::System { required: true },
             RpcbindMode::Auto if system().is_some() => Finder::System { required: false },
             RpcbindMode::Auto | RpcbindMode::Embedded => {
-                let (registry, shared) = (Arc::new(Registry::new()), shared.clone());
-                let admits = move |peer: &_| shared.exports.load().admits_any(peer);
-                let program = Arc::new(Rpcbind::new(registry.clone(), now, admits));
+                let registry = Arc::new(Registry::new());
+                let program = Arc::new(Rpcbind::new(registry.clone(), ThisHost(shared.clone())));
                 Finder::Embedded { registry, program }
             }
         }

@@ -1,13 +1,14 @@
 //! rpcbind, called procedure by procedure through the service loop as from every kind of transport.
 #![allow(clippy::unwrap_used)]
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use sunrpc::clnt::{CallXprt, ClntError};
 use sunrpc::msg::AcceptStat;
 use sunrpc::page::{PagePool, XdrBuf};
 use sunrpc::record::Record;
 use sunrpc::rpcbind::proto::*;
-use sunrpc::rpcbind::{MAX_REMOTE_LIST, Mapping, Netid, PROGRAM, Pmap, Registry, Rpcb, Rpcbind, Uaddr};
+use sunrpc::rpcbind::{Host, MAX_REMOTE_LIST, Mapping, Netid, PROGRAM, Pmap, Registry, Rpcb, Rpcbind, Uaddr};
 use sunrpc::svc::{Delivery, Disposition, Env, Mailbox, Program, Service};
 use sunrpc::xprt::{PeerAddr, XprtCaps, XprtId};
 
@@ -46,7 +47,7 @@ impl CallXprt for &mut Caller {
             blocking: false,
             validated: false,
         };
-        match self.service.process(Record { head: call, spans: &[] }, &env, 0, &mut out, &mut self.pool) {
+        match self.service.process(Record { head: call, spans: &[] }, &env, None, &mut out, &mut self.pool) {
             Disposition::Reply { .. } => {
                 let bytes = out.to_vec();
                 out.recycle(&mut self.pool);
@@ -83,18 +84,38 @@ fn announced() -> Vec<Mapping> {
     all
 }
 
-struct Host {
+/// A host with two addresses that admits all but one network.
+struct Example;
+
+impl Host for Example {
+    fn admits(&self, peer: &PeerAddr) -> bool {
+        !peer.to_string().starts_with("192.0.2.")
+    }
+
+    fn now(&self) -> u32 {
+        1_700_000_000
+    }
+
+    fn address_towards(&self, peer: IpAddr) -> Option<IpAddr> {
+        match peer {
+            IpAddr::V4(_) => "198.51.100.1".parse().ok(),
+            IpAddr::V6(ip) if ip.to_string().starts_with("2001:db8::") => "2001:db8::1".parse().ok(),
+            IpAddr::V6(_) => None,
+        }
+    }
+}
+
+struct Place {
     registry: Arc<Registry>,
     program: Arc<dyn Program>,
 }
 
-impl Host {
-    fn new() -> Host {
+impl Place {
+    fn new() -> Place {
         let registry = Arc::new(Registry::new());
         registry.announce(announced());
-        let admits = |p: &PeerAddr| !p.to_string().starts_with("192.0.2.");
-        let program = Arc::new(Rpcbind::new(registry.clone(), || 1_700_000_000, admits));
-        Host { registry, program }
+        let program = Arc::new(Rpcbind::new(registry.clone(), Example));
+        Place { registry, program }
     }
 
     fn caller(&self, caps: XprtCaps, peer: PeerAddr) -> Caller {
@@ -135,7 +156,7 @@ fn ask(prog: u32, vers: u32, netid: &str) -> rpcb {
 
 #[test]
 fn version_2() {
-    let h = Host::new();
+    let h = Place::new();
     let mut c = h.tcp("127.0.0.1:900");
     RpcbprogV2Client::new(&mut c).pmapproc_null().unwrap();
     let mut p = Pmap::new(&mut c);
@@ -162,7 +183,7 @@ fn version_2() {
 
 #[test]
 fn versions_3_and_4() {
-    let h = Host::new();
+    let h = Place::new();
     let mut c = h.tcp("127.0.0.1:900");
     let text = |a: rpcb_uaddr| String::from_utf8(a.0.0).unwrap();
     let mut v3 = RpcbprogV3Client::new(&mut c);
@@ -197,14 +218,21 @@ fn versions_3_and_4() {
     let stat = v4.rpcbproc_getstat().unwrap();
     assert_eq!((stat[1].info[3], stat[2].info[9], stat[2].info[12]), (2, 2, 1), "calls are counted");
 
-    let mut c = h.tcp("[2001:db8::7]:900");
-    let mut v4 = RpcbprogV4Client::new(&mut c);
-    assert_eq!(text(v4.rpcbproc_getaddr(&ask(100_003, 3, "")).unwrap()), "::.8.1");
+    for (from, to) in [
+        ("10.0.0.1:900", "198.51.100.1.8.1"),
+        ("[2001:db8::7]:900", "2001:db8::1.8.1"),
+        ("[fd00::7]:900", "::.8.1"),
+        ("[::1]:900", "::1.8.1"),
+    ] {
+        let mut c = h.tcp(from);
+        let got = RpcbprogV4Client::new(&mut c).rpcbproc_getaddr(&ask(100_003, 3, "")).unwrap();
+        assert_eq!(text(got), to, "for {from}");
+    }
 }
 
 #[test]
 fn local_users_register_for_all_transports() {
-    let h = Host::new();
+    let h = Place::new();
     let mut c = h.local(1000);
     let mut r = Rpcb::new(&mut c);
     r.null().unwrap();
@@ -248,7 +276,7 @@ fn local_users_register_for_all_transports() {
 /// B15: no indirect calls, over TCP with an error, over UDP without any answer, whatever the arguments.
 #[test]
 fn b15_indirect_calls_are_refused_and_datagrams_get_no_answer() {
-    let h = Host::new();
+    let h = Place::new();
     let call = |c: &mut Caller, good: bool| {
         let v2 = pmap_callargs { prog: 100_003, vers: 3, proc: 0, args: vec![0; 64] };
         let v4 = rpcb_rmtcallargs { prog: 100_003, vers: 3, proc: 0, args: vec![0; 64] };
@@ -284,7 +312,7 @@ fn b15_indirect_calls_are_refused_and_datagrams_get_no_answer() {
 /// B15: SET and UNSET only by local processes, whatever the source address claims.
 #[test]
 fn b15_nobody_registers_over_the_network() {
-    let h = Host::new();
+    let h = Place::new();
     assert!(h.registry.set(map(7, 1, Netid::Tcp, 5000), 0));
     let before = h.registry.entries();
     for from in ["127.0.0.1:900", "[::1]:900", "10.0.0.1:900"] {
@@ -307,7 +335,7 @@ fn b15_nobody_registers_over_the_network() {
 /// B15: lists in datagrams go to this host and to admitted hosts only, and to those in one packet.
 #[test]
 fn b15_lists_in_datagrams_are_limited() {
-    let h = Host::new();
+    let h = Place::new();
     let lists = |c: &mut Caller| {
         [
             RpcbprogV2Client::new(&mut *c).pmapproc_dump().map(|l| l.len()),
@@ -337,7 +365,7 @@ fn b15_lists_in_datagrams_are_limited() {
 /// B15: what everybody gets in a datagram is no larger than the call.
 #[test]
 fn b15_single_answers_do_not_amplify() {
-    let h = Host::new();
+    let h = Place::new();
     for from in ["192.0.2.1:900", "10.0.0.1:900"] {
         let mut c = h.udp(from);
         RpcbprogV4Client::new(&mut c).rpcbproc_getaddr(&ask(100_003, 3, "")).unwrap();

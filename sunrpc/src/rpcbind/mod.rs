@@ -18,7 +18,7 @@ mod uaddr;
 
 pub use clnt::{Pmap, Rpcb};
 pub use registry::{Entry, MAX_ENTRIES, MAX_OF_USER, Mapping, Owner, PROGRAM, Registry, reachable};
-pub use svc::{MAX_REMOTE_LIST, Rpcbind};
+pub use svc::{Host, MAX_REMOTE_LIST, Rpcbind};
 pub use uaddr::{Netid, Uaddr, format_inet, parse_inet};
 
 /// Generated from `rpcbind.x`; a test of `sunrpc-rpcgen` keeps it up to date.

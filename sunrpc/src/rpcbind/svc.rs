@@ -7,7 +7,7 @@ use crate::page::PageWriter;
 use crate::svc::{Call, Dispatch, Flow, Outcome, Program, RpcError, VersionInfo};
 use crate::xdr::{Decoder, Encode, XdrString};
 use crate::xprt::PeerAddr;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -39,12 +39,21 @@ impl std::fmt::Debug for Rpcbind {
     }
 }
 
-type Admits = dyn Fn(&PeerAddr) -> bool + Send + Sync;
+/// What the program asks of the server around it.
+pub trait Host: Send + Sync + 'static {
+    /// Whether calls from there validate their connections, and whether that host gets lists in datagrams.
+    fn admits(&self, peer: &PeerAddr) -> bool;
+
+    /// Seconds since 1970, for GETTIME.
+    fn now(&self) -> u32;
+
+    /// This host's address as a caller at `peer` reaches it, if the host can tell.
+    fn address_towards(&self, peer: IpAddr) -> Option<IpAddr>;
+}
 
 struct Service {
     registry: Arc<Registry>,
-    clock: fn() -> u32,
-    admits: Box<Admits>,
+    host: Box<dyn Host>,
     stats: [Stats; RPCBVERS_STAT as usize],
 }
 
@@ -56,15 +65,9 @@ struct Stats {
 }
 
 impl Rpcbind {
-    /// Answers from `registry`. `clock` gives seconds since 1970, for GETTIME. `admits` says whose calls validate
-    /// their connections, and which other hosts get lists in datagrams.
-    pub fn new(
-        registry: Arc<Registry>,
-        clock: fn() -> u32,
-        admits: impl Fn(&PeerAddr) -> bool + Send + Sync + 'static,
-    ) -> Self {
-        let service = Service { registry, clock, admits: Box::new(admits), stats: Default::default() };
-        Rpcbind { service: Arc::new(service) }
+    /// Answers from `registry`, on this host.
+    pub fn new(registry: Arc<Registry>, host: impl Host) -> Self {
+        Rpcbind { service: Arc::new(Service { registry, host: Box::new(host), stats: Default::default() }) }
     }
 }
 
@@ -99,7 +102,7 @@ impl Program for Rpcbind {
     }
 
     fn admits(&self, peer: &PeerAddr) -> bool {
-        (self.service.admits)(peer)
+        self.service.host.admits(peer)
     }
 }
 
@@ -149,12 +152,6 @@ fn peer_ip(cx: &Call<'_>) -> Option<IpAddr> {
     }
 }
 
-/// The address of this host that the call came to. Calls do not carry it yet; [`reachable`] says what is answered
-/// then. Everything that needs it asks here.
-fn called_ip(_cx: &Call<'_>) -> Option<IpAddr> {
-    None
-}
-
 /// The user whose process calls, as the kernel vouches; `None` for whoever calls from elsewhere.
 fn local_uid(cx: &Call<'_>) -> Option<u32> {
     match cx.peer {
@@ -163,19 +160,30 @@ fn local_uid(cx: &Call<'_>) -> Option<u32> {
     }
 }
 
-/// The address for this caller, as text; empty if there is none for it.
-fn for_caller(cx: &Call<'_>, addr: Option<Uaddr>) -> Vec<u8> {
-    match addr {
-        Some(Uaddr::Inet(a)) => {
-            let a = reachable(a, called_ip(cx), peer_ip(cx));
-            a.map_or_else(Vec::new, |a| Uaddr::Inet(a).to_bytes())
-        }
-        Some(Uaddr::Local(p)) if local_uid(cx).is_some() => p,
-        _ => Vec::new(),
-    }
-}
-
 impl Service {
+    /// The address of this host that the call came to. Calls do not carry it, so it is the one from which packets go
+    /// back to the caller. Everything that needs it asks here.
+    fn called_ip(&self, cx: &Call<'_>) -> Option<IpAddr> {
+        let peer = peer_ip(cx).filter(|ip| !ip.is_loopback())?;
+        self.host.address_towards(peer)
+    }
+
+    fn reachable(&self, cx: &Call<'_>, addr: SocketAddr) -> Option<SocketAddr> {
+        let called = if addr.ip().is_unspecified() { self.called_ip(cx) } else { None };
+        reachable(addr, called, peer_ip(cx))
+    }
+
+    /// The address for this caller, as text; empty if there is none for it.
+    fn for_caller(&self, cx: &Call<'_>, addr: Option<Uaddr>) -> Vec<u8> {
+        match addr {
+            Some(Uaddr::Inet(a)) => {
+                self.reachable(cx, a).map_or_else(Vec::new, |a| Uaddr::Inet(a).to_bytes())
+            }
+            Some(Uaddr::Local(p)) if local_uid(cx).is_some() => p,
+            _ => Vec::new(),
+        }
+    }
+
     /// What a list may take, in bytes; an error where none is given.
     fn list_room(&self, cx: &Call<'_>) -> Result<usize, RpcError> {
         match cx.peer {
@@ -183,7 +191,7 @@ impl Service {
             PeerAddr::Local { .. } => Ok(MAX_NEAR_LIST),
             // The kernel takes no packet from the network that claims to come from here.
             PeerAddr::Inet(a) if a.ip().is_loopback() => Ok(MAX_NEAR_LIST),
-            peer if (self.admits)(peer) => Ok(MAX_REMOTE_LIST),
+            peer if self.host.admits(peer) => Ok(MAX_REMOTE_LIST),
             PeerAddr::Inet(_) => Err(RpcError::Drop),
         }
     }
@@ -250,7 +258,7 @@ impl Service {
         let named = local_uid(cx).and_then(|_| Netid::parse(arg.r_netid.as_bytes()));
         let netid = named.unwrap_or_else(|| netid_of(cx));
         let addr = self.registry.find(arg.r_prog, arg.r_vers, netid, any_version);
-        Outcome::Done(rpcb_uaddr(XdrString(for_caller(cx, addr))))
+        Outcome::Done(rpcb_uaddr(XdrString(self.for_caller(cx, addr))))
     }
 
     fn dump34(&self, cx: &Call<'_>) -> Outcome<rpcblist_ptr> {
@@ -306,7 +314,7 @@ impl RpcbprogV2 for Service {
 
     fn pmapproc_getport(&self, cx: &mut Call<'_>, arg: pmap) -> Outcome<u32> {
         let found = netid2(arg.prot).and_then(|n| self.registry.find(arg.prog, arg.vers, n, true));
-        let addr = found.and_then(|a| a.inet()).and_then(|a| reachable(a, called_ip(cx), peer_ip(cx)));
+        let addr = found.and_then(|a| a.inet()).and_then(|a| reachable(a, None, peer_ip(cx)));
         Outcome::Done(addr.map_or(0, |a| a.port().into()))
     }
 
@@ -353,7 +361,7 @@ impl RpcbprogV3 for Service {
     }
 
     fn rpcbproc_gettime(&self, _: &mut Call<'_>) -> Outcome<u32> {
-        Outcome::Done((self.clock)())
+        Outcome::Done(self.host.now())
     }
 
     fn rpcbproc_uaddr2taddr(&self, _: &mut Call<'_>, arg: rpcb_uaddr) -> Outcome<rpcb_netbuf> {
@@ -387,7 +395,7 @@ impl RpcbprogV4 for Service {
     }
 
     fn rpcbproc_gettime(&self, _: &mut Call<'_>) -> Outcome<u32> {
-        Outcome::Done((self.clock)())
+        Outcome::Done(self.host.now())
     }
 
     fn rpcbproc_uaddr2taddr(&self, _: &mut Call<'_>, arg: rpcb_uaddr) -> Outcome<rpcb_netbuf> {
@@ -416,7 +424,7 @@ impl RpcbprogV4 for Service {
             if family != netid_of(cx).family().0 && local_uid(cx).is_none() {
                 return None;
             }
-            let addr = for_caller(cx, Some(e.map.addr));
+            let addr = self.for_caller(cx, Some(e.map.addr));
             let semantics = if e.map.netid.datagrams() { NC_TPI_CLTS } else { NC_TPI_COTS_ORD };
             (!addr.is_empty() && addr.len() <= MAX_ADDR).then(|| rpcb_entry_list {
                 rpcb_entry_map: rpcb_entry {
