@@ -6,5 +6,6 @@ mod footprint;
 mod foreign;
 mod hostile;
 mod lifecycle;
+mod rpcbind;
 mod server;
 mod wire;
