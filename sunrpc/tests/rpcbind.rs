@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use sunrpc::clnt::{CallXprt, ClntError};
+use sunrpc::clnt::{CallXprt, ClntError, XprtError};
 use sunrpc::msg::AcceptStat;
 use sunrpc::page::{PagePool, XdrBuf};
 use sunrpc::record::Record;
@@ -143,7 +143,7 @@ impl Place {
 }
 
 fn silent<T>(r: Result<T, ClntError>) -> bool {
-    matches!(r, Err(ClntError::Transport(e)) if e.kind() == std::io::ErrorKind::NotConnected)
+    matches!(r, Err(ClntError::Transport(XprtError::Io(e))) if e.kind() == std::io::ErrorKind::NotConnected)
 }
 
 fn unavailable<T>(r: Result<T, ClntError>) -> bool {
