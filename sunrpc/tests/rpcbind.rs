@@ -120,7 +120,7 @@ impl Place {
 
     fn caller(&self, caps: XprtCaps, peer: PeerAddr) -> Caller {
         Caller {
-            service: Service::attach(&[self.program.clone()]).unwrap(),
+            service: Service::attach(std::slice::from_ref(&self.program)).unwrap(),
             pool: PagePool::standalone(),
             mailbox: Arc::new(NoMail),
             caps,
