@@ -271,7 +271,13 @@ fn a_server_that_reads_all_before_it_answers_gets_all() {
     static FULL: std::sync::Barrier = std::sync::Barrier::new(2);
     let (addr, server) = stream(vec![|p| {
         FULL.wait();
-        let calls: Vec<_> = (0..CALLS).map(|_| p.call().unwrap()).collect();
+        let calls: Vec<_> = (0..CALLS)
+            .map(|_| {
+                // Slower than the client, so that it finds the buffers full again and again.
+                std::thread::sleep(Duration::from_millis(5));
+                p.call().unwrap()
+            })
+            .collect();
         calls.iter().for_each(|c| p.reply(*c));
         p.serve();
     }]);
