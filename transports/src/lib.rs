@@ -6,6 +6,7 @@
 pub mod class;
 pub mod clnt;
 mod reactor;
+pub mod rpcbind;
 #[cfg(feature = "tcp")]
 mod tcp;
 
