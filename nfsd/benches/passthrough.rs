@@ -56,7 +56,7 @@ fn run(base: &str, uid: u32, blocking: bool) {
                     break;
                 }
                 for e in sunrpc_sys::dir::Entries::new(&buf[..n]) {
-                    sunrpc_sys::stat::at(fd.as_fd(), e.name).unwrap();
+                    sunrpc_sys::stat::at_c(fd.as_fd(), e.name).unwrap();
                 }
             }
         }) / 10_002.0

@@ -1,6 +1,6 @@
 //! What a thread keeps between calls: its instance of every exported file system, and handles decoded before.
 
-use crate::export::{Export, ExportTable, Exports};
+use crate::export::{Export, ExportTable, Exports, Refusals};
 use crate::fh::{FH_MAX, FhCodec, FhError, FileHandle};
 use crate::vfs::{Cx, Handle, Identity, Vfs, VfsError};
 use std::sync::Arc;
@@ -15,6 +15,8 @@ pub struct Shared {
     pub exports: Exports,
     /// Seals and opens file handles.
     pub codec: FhCodec,
+    /// Says in the log who was refused, and how to admit them.
+    pub refusals: Refusals,
     /// See [`Shared::verifier`].
     verifier: AtomicU64,
 }
@@ -27,7 +29,8 @@ impl Shared {
     pub fn new(exports: Exports, codec: FhCodec) -> Result<Arc<Self>, getrandom::Error> {
         let mut verifier = [0; 8];
         getrandom::fill(&mut verifier)?;
-        Ok(Arc::new(Shared { exports, codec, verifier: AtomicU64::new(u64::from_be_bytes(verifier)) }))
+        let verifier = AtomicU64::new(u64::from_be_bytes(verifier));
+        Ok(Arc::new(Shared { exports, codec, refusals: Refusals::default(), verifier }))
     }
 
     /// The write verifier: when it changes, clients send again what they wrote and have not seen committed (RFC 1813
@@ -207,10 +210,12 @@ impl Context {
         self.table();
         let slot = self.slots.binary_search_by_key(&export, |s| s.export.id).map_err(|_| Denied::Stale)?;
         let slot = self.slots.get_mut(slot).ok_or(Denied::Stale)?;
-        if !slot.export.admits(peer) {
+        if let Err(why) = slot.export.admit(peer) {
+            self.shared.refusals.client(&why);
             return Err(Denied::Client);
         }
-        if slot.export.admit_flavor(cred).is_err() {
+        if let Err(why) = slot.export.admit_flavor(cred) {
+            self.shared.refusals.client(&why);
             return Err(Denied::Flavor);
         }
         if !blocking && slot.export.backend.always_blocks() {

@@ -39,7 +39,7 @@ fn serve(s: &Settings) -> Result<(), Box<dyn Error>> {
     let filter = tracing_subscriber::EnvFilter::try_new(&s.log_level)?;
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     s.warnings.iter().for_each(|w| tracing::warn!("{w}"));
-    sunrpc_sys::thread::raise_open_files()?;
+    let open_files = sunrpc_sys::thread::raise_open_files()?;
 
     let dirs: Vec<&Path> = s.exports.iter().map(|e| e.path.as_path()).collect();
     let numbers = assign_numbers(&s.state_dir, &dirs)?;
@@ -60,6 +60,8 @@ fn serve(s: &Settings) -> Result<(), Box<dyn Error>> {
         .program(Mount::new(shared))
         .threads(s.threads)
         .max_unvalidated(MAX_UNVALIDATED);
+    let (total, per_peer) = connections(open_files);
+    server = server.max_connections(total, per_peer);
     for url in &s.listen {
         server = server.listen(url)?;
     }
@@ -69,6 +71,15 @@ fn serve(s: &Settings) -> Result<(), Box<dyn Error>> {
     server.run()?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Most connections, and most of one address, of a process that may open so many descriptors. Half of them are for files
+/// (as the passthrough file system reckons, too), and some for what every server has; without this, idle connections
+/// would leave no descriptor to serve the others with.
+fn connections(open_files: u64) -> (usize, usize) {
+    const OWN: u64 = 32;
+    let total = usize::try_from((open_files / 2).saturating_sub(OWN)).unwrap_or(usize::MAX).clamp(16, 65_536);
+    (total, (total / 2).max(16))
 }
 
 /// SIGTERM and SIGINT drain; a second one ends at once.

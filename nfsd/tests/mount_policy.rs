@@ -50,6 +50,8 @@ struct Host {
     peer: PeerAddr,
     /// User of AUTH_SYS; AUTH_NONE without.
     uid: Option<u32>,
+    /// Calls come over a connection.
+    stream: bool,
 }
 
 fn peer(s: &str) -> PeerAddr {
@@ -79,7 +81,8 @@ impl Host {
             [Arc::new(Nfs3::new(shared.clone())), Arc::new(Mount::new(shared))];
         let service = Service::attach(&programs).unwrap();
         let (pool, mailbox) = (PagePool::standalone(), Arc::new(NoMail));
-        Host { service, pool, mailbox, programs, exports, fs, peer: peer("10.0.0.7:900"), uid: Some(500) }
+        let (peer, uid) = (peer("10.0.0.7:900"), Some(500));
+        Host { service, pool, mailbox, programs, exports, fs, peer, uid, stream: true }
     }
 
     fn replace(&self, exports: Vec<Arc<Export>>, generation: u64) {
@@ -94,7 +97,8 @@ impl Host {
         };
         call.extend(cred.into_iter().chain([0, 0]).flat_map(u32::to_be_bytes));
         call.extend_from_slice(args);
-        let caps = XprtCaps { class: "test", stream: false, congestion_control: true, max_payload: 1 << 20 };
+        let (stream, congestion_control) = (self.stream, self.stream);
+        let caps = XprtCaps { class: "test", stream, congestion_control, max_payload: 1 << 20 };
         let env = Env {
             peer: &self.peer,
             caps: &caps,
@@ -104,9 +108,11 @@ impl Host {
             validated: true,
         };
         let mut out = XdrBuf::new();
-        let d = self.service.process(Record { head: &call, spans: &[] }, &env, &mut out, &mut self.pool);
+        let d =
+            self.service.process(Record { head: &call, spans: &[] }, &env, None, &mut out, &mut self.pool);
         assert!(matches!(d, Disposition::Reply { .. }), "{d:?}");
-        let reply = out.to_vec();
+        // Without the record mark of a stream.
+        let reply = out.to_vec().split_off(if self.stream { 4 } else { 0 });
         out.recycle(&mut self.pool);
         let word = |i: usize| u32::from_be_bytes(reply[4 * i..4 * i + 4].try_into().unwrap());
         match word(2) {
@@ -225,7 +231,7 @@ fn paths_that_cannot_be_mounted() {
 }
 
 #[test]
-fn strangers_ports_and_flavors() {
+fn b16a_strangers_ports_and_flavors() {
     use mountstat3::MNT3ERR_ACCES;
     let mut h = Host::new();
     let fh = h.root(1);
@@ -251,7 +257,7 @@ fn strangers_ports_and_flavors() {
 
 /// B16b: one tree exported twice; nothing moves from one export to the other, though it could on disk.
 #[test]
-fn names_do_not_cross_exports() {
+fn b16b_names_do_not_cross_exports() {
     let mut h = Host::new();
     let (one, two) = (h.root(1), h.root(2));
     let n::LOOKUP3res::NFS3_OK(dir1) = h.lookup(&one, "dir") else { panic!() };
@@ -398,4 +404,72 @@ fn every_truncation_and_every_surplus_is_garbage() {
             assert!(fits || got == GARBAGE_ARGS);
         }
     }
+}
+
+/// Over datagrams nobody is sure to have asked, so a stranger's question gets no answer longer than itself; a client's
+/// does, and over a connection everybody's.
+#[test]
+fn lists_do_not_amplify() {
+    let mut h = Host::new();
+    h.root(1);
+    for (stream, from, told) in
+        [(true, "192.0.2.1:900", true), (false, "10.0.0.7:900", true), (false, "192.0.2.1:900", false)]
+    {
+        (h.stream, h.peer) = (stream, peer(from));
+        for (vers, proc) in
+            [(3, MOUNTPROC3_DUMP), (3, MOUNTPROC3_EXPORT), (1, MOUNTPROC_DUMP), (1, MOUNTPROC_EXPORTALL)]
+        {
+            let Answer::Results(b) = h.raw(MOUNT_PROGRAM, vers, proc, &[]) else { panic!() };
+            assert_eq!(b.len() > 4, told, "version {vers}, procedure {proc}, {from}");
+        }
+    }
+}
+
+/// Whatever a backend calls its root: only directories are mounted.
+#[test]
+fn a_root_that_is_a_file_is_not_mounted() {
+    use nfsd::vfs::{Attr, FileType, Handle, Vfs, VfsResult};
+    #[derive(Clone)]
+    struct OneFile(MemFs);
+    impl Backend for OneFile {
+        fn attach(&self) -> VfsResult<Box<dyn Vfs>> {
+            Ok(Box::new(Thread(self.0.attach()?)))
+        }
+    }
+    struct Thread(Box<dyn Vfs>);
+    macro_rules! not_here {
+        ($($name:ident($($arg:ty),*) -> $out:ty;)*) => {$(
+            fn $name(&mut self, $(_: $arg),*) -> VfsResult<$out> { Err(nfsd::vfs::VfsError::NotSupp) }
+        )*};
+    }
+    impl Vfs for Thread {
+        fn root(&mut self) -> VfsResult<Handle> {
+            self.0.root()
+        }
+        fn getattr(&mut self, cx: &Cx<'_>, obj: &Handle) -> VfsResult<Attr> {
+            Ok(Attr { ftype: FileType::Regular, ..self.0.getattr(cx, obj)? })
+        }
+        not_here! {
+            setattr(&Cx<'_>, &Handle, &SetAttr, Option<nfsd::vfs::Time>) -> Attr;
+            lookup(&Cx<'_>, &Handle, &[u8]) -> nfsd::vfs::Entry;
+            access(&Cx<'_>, &Handle, nfsd::vfs::Access) -> (nfsd::vfs::Access, Attr);
+            read(&Cx<'_>, &Handle, u64, &mut [std::io::IoSliceMut<'_>]) -> nfsd::vfs::ReadDone;
+            write(&Cx<'_>, &Handle, u64, &[std::io::IoSlice<'_>], nfsd::vfs::Stability) -> nfsd::vfs::WriteDone;
+            commit(&Cx<'_>, &Handle, u64, u32) -> Attr;
+            create(&Cx<'_>, &Handle, &[u8], &CreateHow) -> nfsd::vfs::Entry;
+            mkdir(&Cx<'_>, &Handle, &[u8], &SetAttr) -> nfsd::vfs::Entry;
+            remove(&Cx<'_>, &Handle, &[u8]) -> ();
+            rmdir(&Cx<'_>, &Handle, &[u8]) -> ();
+            rename(&Cx<'_>, (&Handle, &[u8]), (&Handle, &[u8])) -> ();
+            readdir(&Cx<'_>, &Handle, u64, nfsd::vfs::ReaddirWant, &mut dyn nfsd::vfs::DirSink) -> bool;
+            statfs(&Cx<'_>, &Handle) -> nfsd::vfs::FsStat;
+        }
+    }
+    let mut h = Host::new();
+    let mut settings = ExportSettings::new("/srv/1".into());
+    settings.clients = Clients::parse(["10.0.0.0/8"]).unwrap();
+    let file = Arc::new(Export::new(1, settings, Arc::new(OneFile(h.fs.clone()))));
+    h.replace(vec![file], 2);
+    assert_eq!(h.mnt("/srv/1"), Err(mountstat3::MNT3ERR_NOTDIR));
+    assert!(h.dump().is_empty());
 }

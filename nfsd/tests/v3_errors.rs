@@ -247,7 +247,7 @@ fn an_exclusive_create_is_repeatable_and_exclusive() {
 
 /// B26: onto a link of the same file; into the own subtree; onto a directory in use.
 #[test]
-fn renames_with_a_catch() {
+fn b26_renames_with_a_catch() {
     let mut r = Rig::new();
     let root = r.root();
     let file = r.create(&root, "a");
@@ -323,7 +323,7 @@ fn held_calls_leave_nothing_behind() {
 /// B31: a flush that fails is told to one client only, and the system forgets the failure with that. The others learn
 /// from a new verifier that what they wrote may be lost.
 #[test]
-fn a_failed_flush_renews_the_verifier() {
+fn b31_a_failed_flush_renews_the_verifier() {
     let mut r = Rig::new();
     let root = r.root();
     let file = r.create(&root, "f");

@@ -12,10 +12,12 @@
 //! | [`auth`] | flavors and the credentials they yield |
 //! | [`xprt`] | what a transport must do |
 //! | [`svc`] | programs, procedures, the life of a call |
+//! | [`drc`] | calls that must not run twice |
 //! | [`clnt`] | calls from the other side |
 
 pub mod auth;
 pub mod clnt;
+pub mod drc;
 pub mod msg;
 pub mod page;
 pub mod record;

@@ -257,6 +257,12 @@ impl RecordReader {
         self.spans = Vec::new();
     }
 
+    /// Bytes received so far of the record that is not complete, marks included; `None` between records.
+    pub fn partial(&self) -> Option<usize> {
+        let marks = 4 * self.fragments as usize + usize::from(self.mark_have);
+        self.mid_record().then_some(self.total + marks)
+    }
+
     /// True in the middle of a record.
     pub fn mid_record(&self) -> bool {
         self.open || self.mark_have > 0 || self.fragments > 0
@@ -322,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn any_cut_reassembles_exactly_once() {
+    fn r1_any_cut_reassembles_exactly_once() {
         let a: Vec<u8> = (0..40).collect();
         let b: Vec<u8> = (0..20_000u32).map(|i| (i % 253) as u8).collect();
         let mut s = Vec::new();
@@ -342,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn claimed_lengths_are_refused_before_memory_is_taken() {
+    fn r1_claimed_lengths_are_refused_before_memory_is_taken() {
         assert!(matches!(run(&[0xff; 4], 4), Err(RecordError::TooLarge(_))));
         assert!(matches!(run(&[0xff; 4], 1), Err(RecordError::TooLarge(_))));
         assert!(matches!(run(&mark(0x7fff_ffff, false), 4), Err(RecordError::TooLarge(_))));
@@ -355,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_are_counted_even_when_empty() {
+    fn r1_fragments_are_counted_even_when_empty() {
         let s = mark(0, false).repeat(300);
         assert_eq!(run(&s, 4096), Err(RecordError::TooManyFragments));
         let mut s = mark(0, false).repeat(255);
@@ -365,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn short_records_close() {
+    fn r1_short_records_close() {
         for step in [1, 100] {
             let mut s = mark(4, true).to_vec();
             s.extend([0; 4]);

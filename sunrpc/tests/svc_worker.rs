@@ -76,6 +76,8 @@ struct Wire {
     sent: Vec<u8>,
     flushes: usize,
     detached: bool,
+    /// Bytes of a record that is not complete.
+    partial: Option<usize>,
 }
 
 #[derive(Clone)]
@@ -153,6 +155,10 @@ impl Xprt for FakeXprt {
 
     fn sent(&self) -> u64 {
         self.wire.borrow().sent.len() as u64
+    }
+
+    fn partial(&self) -> Option<usize> {
+        self.wire.borrow().partial
     }
 
     fn release_ctxt(&mut self, _pool: &mut PagePool) {}
@@ -391,6 +397,62 @@ fn stalled_and_idle_transports_end_and_working_ones_stay() {
     assert!(idle.wire.borrow().detached);
     let why: Vec<_> = r.w.take_closed().into_iter().map(|c| c.why.to_string()).collect();
     assert_eq!(why, [XprtError::Stalled.to_string(), XprtError::Idle.to_string()]);
+    r.end();
+}
+
+/// B14: half a record holds pages, so its sender has to go on. It does not count as silent while it is not read.
+#[test]
+fn b14_a_record_that_does_not_grow_ends_its_transport() {
+    let mut r = Rig::new(SvcLimits { in_flight: 1, stall_ms: 30_000, ..SvcLimits::default() });
+    let (silent, _) = r.add(0);
+    let (slow, _) = r.add(0);
+    let (unread, _) = r.add(0);
+    let (busy, _) = r.add(0);
+    unread.push([call(1, WAIT, &[])]);
+    for x in [&silent, &slow, &unread, &busy] {
+        x.wire.borrow_mut().partial = Some(4);
+    }
+    r.settle();
+    for now in (1000..=62_000).step_by(1000) {
+        r.now = now;
+        slow.wire.borrow_mut().partial = Some(4 + now as usize / 20_000);
+        if now % 20_000 == 0 {
+            // Between two ticks a record was completed, and the next begun to the same length.
+            busy.push(nulls(2..3));
+            r.w.event(3, bits::DATA);
+        }
+        r.settle();
+        r.w.tick(now);
+        assert_eq!(silent.wire.borrow().detached, now > 31_000, "after {now} ms");
+    }
+    assert!(!slow.wire.borrow().detached && !unread.wire.borrow().detached && !busy.wire.borrow().detached);
+    let why: Vec<_> = r.w.take_closed().into_iter().map(|c| c.why.to_string()).collect();
+    assert_eq!(why, [XprtError::Unfinished.to_string()]);
+    r.end();
+}
+
+/// B14: a byte now and then is no call. The time of a connection that never completes one runs out, whether or not it made
+/// one before; one that calls stays.
+#[test]
+fn b14_bytes_without_a_call_do_not_keep_a_transport() {
+    let mut r = Rig::new(SvcLimits::default());
+    let (drips, drips_id) = r.add(0);
+    let (fell_silent, silent_id) = r.add(0);
+    let (works, works_id) = r.add(0);
+    fell_silent.push(nulls(1..2));
+    r.settle();
+    for now in (30_000..=420_000).step_by(30_000) {
+        r.now = now;
+        works.push(nulls(2..3));
+        for id in [drips_id, silent_id, works_id] {
+            r.w.event(id.slot, bits::DATA);
+        }
+        r.settle();
+        r.w.tick(now);
+    }
+    assert!(drips.wire.borrow().detached && fell_silent.wire.borrow().detached);
+    assert!(!works.wire.borrow().detached);
+    assert_eq!(r.w.take_closed().len(), 2);
     r.end();
 }
 

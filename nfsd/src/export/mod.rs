@@ -2,9 +2,11 @@
 
 mod ids;
 mod policy;
+mod refusals;
 
 pub use ids::assign as assign_numbers;
 pub use policy::{ANON_ID, Clients, ClientsError, ExportSettings, Refusal, SecFlavor, Squash, THIS_HOST};
+pub use refusals::Refusals;
 
 use crate::vfs::Backend;
 use arc_swap::ArcSwap;

@@ -11,7 +11,6 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 use sunrpc::page::PageWriter;
 use sunrpc::svc::{Call, Dispatch, Flow, ProcInfo, Program, RpcError, VersionInfo};
 use sunrpc::xdr::{Decoder, XdrError, XdrWrite, padded};
@@ -23,8 +22,6 @@ const REMEMBERED: usize = 1024;
 const LIST: u32 = 1 << 20;
 /// Bytes of the longest address in text.
 const MAX_HOST: usize = 48;
-/// Shortest time between two log lines about refused clients.
-const QUIET: Duration = Duration::from_secs(5);
 
 const V1: &[ProcInfo] = &[
     ProcInfo::new("NULL", 0),
@@ -48,7 +45,6 @@ const V3: &[ProcInfo] = &[
 #[derive(Debug, Default)]
 struct Book {
     mounts: VecDeque<(IpAddr, Vec<u8>)>,
-    last_line: Option<Instant>,
 }
 
 /// The program.
@@ -142,30 +138,21 @@ impl Worker {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A log line that says how to admit a client; one in a while, for refusals come in floods.
-    fn refused(&self, text: impl FnOnce() -> String) {
-        let mut book = self.book();
-        if book.last_line.is_none_or(|t| t.elapsed() > QUIET) {
-            book.last_line = Some(Instant::now());
-            drop(book);
-            tracing::warn!("mount refused: {}", text());
-        }
-    }
-
     /// The handle for a path, and the numbers of the flavors that may use it.
     fn mnt(&mut self, call: &Call<'_>, path: &[u8]) -> Result<(FileHandle, Vec<u32>), Fail> {
         let found = self.ctx.table().resolve(path).map(|(e, rest)| (e.clone(), rest));
         let Some((export, rest)) = found else {
-            self.refused(|| format!("{} asks for {}, which is not exported", call.peer, path.escape_ascii()));
+            let text = || format!("{} asks for {}, which is not exported", call.peer, path.escape_ascii());
+            self.ctx.shared().refusals.path(text);
             // As for a path that the client may not see: nothing is told about what exists.
             return Err(Fail::Status(mountstat3::MNT3ERR_ACCES));
         };
-        if let Err(why) = export.admit(call.peer).and_then(|()| export.admit_flavor(call.cred)) {
-            self.refused(|| why.to_string());
-            return Err(Fail::Status(mountstat3::MNT3ERR_ACCES));
-        }
         let here = self.ctx.enter_root(call, export.id)?;
         let mut dir = here.handle;
+        // A directory when the server started, or at any time: backends decide what they serve.
+        if here.vfs.getattr(&here.cx, &dir)?.ftype != FileType::Directory {
+            return Err(Fail::Status(mountstat3::MNT3ERR_NOTDIR));
+        }
         for part in rest.split(|b| *b == b'/').filter(|n| !n.is_empty()) {
             if matches!(part, b"." | b"..") || part.contains(&0) {
                 return Err(Fail::Status(mountstat3::MNT3ERR_ACCES));
@@ -237,6 +224,12 @@ impl Worker {
         plain
     }
 
+    /// Lists are for everybody, as with other servers, but only where the source of a call is sure: over datagrams a
+    /// stranger may be a victim whose address somebody else wrote on a short question with a long answer.
+    fn may_list(&mut self, call: &Call<'_>) -> bool {
+        call.caps.stream || call.caps.congestion_control || self.ctx.table().admits_any(call.peer)
+    }
+
     fn dump(&self, out: &mut PageWriter<'_>) -> Result<(), XdrError> {
         for (ip, path) in &self.book().mounts {
             // Directories of exports may be long; the newest mounts then stay out of the answer.
@@ -295,6 +288,9 @@ impl Dispatch for Worker {
             (MOUNTPROC3_UMNTALL, _) => {
                 self.forget(cx, None);
                 Ok(())
+            }
+            (MOUNTPROC3_DUMP | MOUNTPROC3_EXPORT | MOUNTPROC_EXPORTALL, _) if !self.may_list(cx) => {
+                out.put_u32(0)
             }
             (MOUNTPROC3_DUMP, _) => self.dump(out),
             (MOUNTPROC3_EXPORT | MOUNTPROC_EXPORTALL, _) => self.put_exports(out),

@@ -7,10 +7,12 @@
 //! | `attrs` | GETATTR, SETATTR, ACCESS, FSSTAT, FSINFO, PATHCONF |
 //! | `names` | LOOKUP, READLINK, CREATE ... LINK |
 //! | `data` | READ, WRITE, COMMIT |
+//! | `failure` | what follows the status of a failure |
 //! | `listing` | READDIR, READDIRPLUS |
 
 mod attrs;
 mod data;
+mod failure;
 mod listing;
 mod names;
 mod status;
@@ -23,7 +25,7 @@ use status::Fail;
 use std::sync::Arc;
 use sunrpc::page::PageWriter;
 use sunrpc::svc::{Call, Dispatch, Flow, ProcInfo, Program, RpcError, VersionInfo};
-use sunrpc::xdr::{Decode, Decoder, XdrWrite};
+use sunrpc::xdr::{Decode, Decoder};
 use sunrpc::xprt::PeerAddr;
 
 /// Largest result besides bulk data, in bytes: a handle, attributes of object and directory, and change.
@@ -56,9 +58,6 @@ const PROCS: &[ProcInfo] = &[
     ProcInfo::new("PATHCONF", SMALL),
     ProcInfo::new("COMMIT", SMALL),
 ];
-
-/// Words that follow the status of a failure, by procedure: optional attributes and wcc_data, all absent.
-const FAILURE_WORDS: [usize; 22] = [0, 0, 2, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 4, 3, 1, 1, 1, 1, 1, 2];
 
 /// The program.
 pub struct Nfs3 {
@@ -145,6 +144,7 @@ impl Dispatch for Worker {
         out: &mut PageWriter<'_>,
     ) -> Result<Flow, RpcError> {
         let start = out.mark();
+        let whole = args.clone();
         let status = match self.run(cx, args, out) {
             Ok(()) => return Ok(Flow::Done),
             Err(Fail::Rpc(e)) => return Err(e),
@@ -153,10 +153,7 @@ impl Dispatch for Worker {
             Err(Fail::Status(s)) => s,
         };
         out.rewind(start);
-        let words = FAILURE_WORDS.get(cx.proc as usize).copied().unwrap_or(0);
-        out.put_u32(status as u32)
-            .and_then(|()| (0..words).try_for_each(|_| out.put_u32(0)))
-            .map_err(|_| RpcError::SystemErr)?;
+        failure::put(&mut self.ctx, cx, whole, status, out).map_err(|_| RpcError::SystemErr)?;
         Ok(Flow::Done)
     }
 

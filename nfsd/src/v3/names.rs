@@ -150,7 +150,8 @@ pub(super) fn remove(
     out: Out<'_, '_>,
 ) -> Result<(), Fail> {
     let here = enter_rw(c, call, &a.dir)?;
-    here.vfs.remove(&here.cx, &here.handle, old_name(a.name.0)?)?;
+    let n = old_name(a.name.0, nfsstat3::NFS3ERR_ACCES, nfsstat3::NFS3ERR_ACCES)?;
+    here.vfs.remove(&here.cx, &here.handle, n)?;
     put_removed(here, out)
 }
 
@@ -161,7 +162,9 @@ pub(super) fn rmdir(
     out: Out<'_, '_>,
 ) -> Result<(), Fail> {
     let here = enter_rw(c, call, &a.dir)?;
-    here.vfs.rmdir(&here.cx, &here.handle, old_name(a.name.0)?)?;
+    // Each has an error of its own (section 3.3.13).
+    let n = old_name(a.name.0, nfsstat3::NFS3ERR_INVAL, nfsstat3::NFS3ERR_EXIST)?;
+    here.vfs.rmdir(&here.cx, &here.handle, n)?;
     put_removed(here, out)
 }
 
@@ -184,7 +187,8 @@ pub(super) fn rename(
 ) -> Result<(), Fail> {
     let to = same_export(c, a.from.dir.data, a.to.dir.data)?;
     let mut here = enter_rw(c, call, &a.from.dir)?;
-    let (old, new) = (old_name(a.from.name.0)?, old_name(a.to.name.0)?);
+    let inval = nfsstat3::NFS3ERR_INVAL;
+    let (old, new) = (old_name(a.from.name.0, inval, inval)?, old_name(a.to.name.0, inval, inval)?);
     here.vfs.rename(&here.cx, (&here.handle, old), (&to, new))?;
     let from_attr = after(&mut here);
     let to_attr = here.vfs.getattr(&here.cx, &to).ok();

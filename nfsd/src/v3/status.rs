@@ -1,7 +1,7 @@
 //! Failures and their numbers.
 
 use crate::context::Denied;
-use crate::proto::nfs3::{NFSPROC3_READLINK, nfsstat3};
+use crate::proto::nfs3::*;
 use crate::vfs::VfsError;
 use sunrpc::msg::AuthStat;
 use sunrpc::svc::RpcError;
@@ -55,10 +55,11 @@ impl From<Denied> for Fail {
     }
 }
 
-/// The status of a file system's answer, as procedure `proc` may give it.
+/// The status of a file system's answer, as procedure `proc` may give it: as it is, or the nearest that clients expect
+/// from that procedure.
 pub(super) fn of(e: VfsError, proc: u32) -> nfsstat3 {
     use nfsstat3::*;
-    match e {
+    let exact = match e {
         VfsError::Perm => NFS3ERR_PERM,
         VfsError::NoEnt => NFS3ERR_NOENT,
         VfsError::Io => NFS3ERR_IO,
@@ -69,8 +70,6 @@ pub(super) fn of(e: VfsError, proc: u32) -> nfsstat3 {
         VfsError::NoDev => NFS3ERR_NODEV,
         VfsError::NotDir => NFS3ERR_NOTDIR,
         VfsError::IsDir => NFS3ERR_ISDIR,
-        // READLINK of what is no link (RFC 1813 section 3.3.5).
-        VfsError::BadType if proc == NFSPROC3_READLINK => NFS3ERR_INVAL,
         VfsError::Inval => NFS3ERR_INVAL,
         VfsError::FBig => NFS3ERR_FBIG,
         VfsError::NoSpc => NFS3ERR_NOSPC,
@@ -87,5 +86,80 @@ pub(super) fn of(e: VfsError, proc: u32) -> nfsstat3 {
         VfsError::BadType => NFS3ERR_BADTYPE,
         VfsError::Delay | VfsError::WouldBlock => NFS3ERR_JUKEBOX,
         VfsError::Fault => NFS3ERR_SERVERFAULT,
-    }
+    };
+    let gives = GIVES.get(proc as usize).copied().unwrap_or(ALWAYS);
+    let near: &[nfsstat3] = match exact {
+        s if gives & bit(s) != 0 => return s,
+        // A handle is all that the caller gave.
+        NFS3ERR_NOENT => &[NFS3ERR_STALE],
+        // The file system cannot have such a name (section 3.2).
+        NFS3ERR_INVAL if matches!(proc, NFSPROC3_LOOKUP | NFSPROC3_REMOVE) => &[NFS3ERR_ACCES],
+        NFS3ERR_PERM | NFS3ERR_XDEV | NFS3ERR_ROFS => &[NFS3ERR_ACCES],
+        // An object of the wrong type is an invalid argument, and so is what an object of its type cannot have.
+        NFS3ERR_ISDIR | NFS3ERR_NOTDIR | NFS3ERR_NOTSUPP | NFS3ERR_BADTYPE => &[NFS3ERR_INVAL],
+        _ => &[],
+    };
+    let last = [NFS3ERR_IO, NFS3ERR_SERVERFAULT];
+    near.iter().chain(&last).copied().find(|s| gives & bit(*s) != 0).unwrap_or(NFS3ERR_SERVERFAULT)
 }
+
+/// A status as a bit: those of errno first, the protocol's own behind them.
+const fn bit(s: nfsstat3) -> u128 {
+    let n = s as u32;
+    1 << if n < 100 { n } else { n - 9_900 }
+}
+
+const fn all(list: &[nfsstat3]) -> u128 {
+    let (mut set, mut rest) = (0, list);
+    while let [s, more @ ..] = rest {
+        set |= bit(*s);
+        rest = more;
+    }
+    set
+}
+
+/// What every procedure can answer.
+const ALWAYS: u128 = {
+    use nfsstat3::*;
+    // NFS3ERR_JUKEBOX is in no list, and meant for all (section 2.6).
+    all(&[NFS3ERR_STALE, NFS3ERR_BADHANDLE, NFS3ERR_SERVERFAULT, NFS3ERR_JUKEBOX])
+};
+
+/// What each procedure can answer: its list in RFC 1813 section 3.3, and what `docs/decisions.md` adds because section
+/// 2.6 has a status for just that case.
+const GIVES: [u128; 22] = {
+    use nfsstat3::*;
+    let io = ALWAYS | all(&[NFS3ERR_IO]);
+    let object = io | all(&[NFS3ERR_ACCES]);
+    let in_dir = object | all(&[NFS3ERR_NOTDIR, NFS3ERR_NAMETOOLONG]);
+    let space = all(&[NFS3ERR_NOSPC, NFS3ERR_DQUOT]);
+    let change = space | all(&[NFS3ERR_PERM, NFS3ERR_ROFS]);
+    let make = in_dir | change | all(&[NFS3ERR_EXIST, NFS3ERR_NOTSUPP, NFS3ERR_INVAL]);
+    let take = in_dir | change | all(&[NFS3ERR_NOENT]);
+    let list = object | all(&[NFS3ERR_NOTDIR, NFS3ERR_BAD_COOKIE, NFS3ERR_TOOSMALL]);
+    let about = ALWAYS | all(&[NFS3ERR_ACCES]);
+    [
+        0,
+        object,
+        object | change | all(&[NFS3ERR_INVAL, NFS3ERR_NOT_SYNC, NFS3ERR_FBIG]),
+        in_dir | all(&[NFS3ERR_NOENT]),
+        object,
+        object | all(&[NFS3ERR_INVAL, NFS3ERR_NOTSUPP]),
+        object | all(&[NFS3ERR_NXIO, NFS3ERR_INVAL]),
+        object | change | all(&[NFS3ERR_FBIG, NFS3ERR_INVAL]),
+        make | all(&[NFS3ERR_FBIG]),
+        make | all(&[NFS3ERR_MLINK]),
+        make,
+        make | all(&[NFS3ERR_BADTYPE]),
+        take | all(&[NFS3ERR_ISDIR]),
+        take | all(&[NFS3ERR_INVAL, NFS3ERR_EXIST, NFS3ERR_NOTEMPTY, NFS3ERR_NOTSUPP]),
+        make | take | all(&[NFS3ERR_XDEV, NFS3ERR_ISDIR, NFS3ERR_MLINK, NFS3ERR_NOTEMPTY]),
+        make | all(&[NFS3ERR_XDEV, NFS3ERR_MLINK]),
+        list,
+        list | all(&[NFS3ERR_NOTSUPP]),
+        object,
+        about,
+        about,
+        object | space | all(&[NFS3ERR_ROFS, NFS3ERR_INVAL]),
+    ]
+};

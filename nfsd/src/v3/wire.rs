@@ -103,6 +103,10 @@ pub(super) fn time(t: &nfstime3) -> Result<Time, Fail> {
 }
 
 pub(super) fn sattr(a: &sattr3) -> Result<SetAttr, Fail> {
+    // Nobody's number: system calls take it for "leave alone", so it must not be taken for a change that was made.
+    if matches!(a.uid, set_uid3::True(u32::MAX)) || matches!(a.gid, set_gid3::True(u32::MAX)) {
+        return Err(nfsstat3::NFS3ERR_INVAL.into());
+    }
     let how = |how: &time_how| match how {
         time_how::SET_TO_SERVER_TIME => SetTime::ServerNow,
         _ => SetTime::Keep,
@@ -138,18 +142,18 @@ pub(super) fn sattr(a: &sattr3) -> Result<SetAttr, Fail> {
 /// Longest component of a name, in bytes.
 const NAME_MAX: usize = 255;
 
-/// A name to look up: any component, `.` and `..` too.
+/// A name to look up: any component, `.` and `..` too. What cannot be one is NFS3ERR_ACCES (section 3.2).
 pub(super) fn name(n: &[u8]) -> Result<&[u8], Fail> {
     if n.len() > NAME_MAX {
         return Err(nfsstat3::NFS3ERR_NAMETOOLONG.into());
     }
     if n.is_empty() || n.iter().any(|b| matches!(b, b'/' | 0)) {
-        return Err(nfsstat3::NFS3ERR_INVAL.into());
+        return Err(nfsstat3::NFS3ERR_ACCES.into());
     }
     Ok(n)
 }
 
-/// A name to make: `.` and `..` exist everywhere.
+/// A name to make: `.` and `..` exist everywhere (section 3.3.9).
 pub(super) fn new_name(n: &[u8]) -> Result<&[u8], Fail> {
     match name(n)? {
         b"." | b".." => Err(nfsstat3::NFS3ERR_EXIST.into()),
@@ -157,10 +161,12 @@ pub(super) fn new_name(n: &[u8]) -> Result<&[u8], Fail> {
     }
 }
 
-/// A name to remove: neither `.` nor `..` can be.
-pub(super) fn old_name(n: &[u8]) -> Result<&[u8], Fail> {
+/// A name to take away or to move, or to move to: neither `.` nor `..` can be; they answer `dot` and `dots`, which differ
+/// from procedure to procedure.
+pub(super) fn old_name(n: &[u8], dot: nfsstat3, dots: nfsstat3) -> Result<&[u8], Fail> {
     match name(n)? {
-        b"." | b".." => Err(nfsstat3::NFS3ERR_INVAL.into()),
+        b"." => Err(dot.into()),
+        b".." => Err(dots.into()),
         n => Ok(n),
     }
 }

@@ -9,7 +9,7 @@ fn serves(s: &Server) {
 }
 
 #[test]
-fn all_ones_on_a_hundred_connections_take_no_memory() {
+fn r1_all_ones_on_a_hundred_connections_take_no_memory() {
     let s = Server::start(&[]);
     serves(&s);
     let before = s.memory("VmRSS");
@@ -30,7 +30,7 @@ fn all_ones_on_a_hundred_connections_take_no_memory() {
 }
 
 #[test]
-fn a_million_empty_fragments_end_in_a_close() {
+fn r1_a_million_empty_fragments_end_in_a_close() {
     let s = Server::start(&[]);
     let mut c = s.connect();
     let chunk = vec![0u8; 4000];

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -16,19 +16,42 @@ pub struct Server {
     pub port: u16,
     pub dir: TempDir,
     state: TempDir,
-    args: Vec<String>,
+    how: How,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+/// How a server is started besides its directory and its port.
+#[derive(Debug, Clone, Default)]
+pub struct How {
+    /// Further arguments.
+    pub args: Vec<String>,
+    /// Limit of open files.
+    pub open_files: Option<u32>,
+    /// Only source ports below 1024 are accepted.
+    pub secure: bool,
 }
 
 impl Server {
     /// Serves a new directory on a free port of this host.
     pub fn start(args: &[&str]) -> Server {
+        let args = args.iter().map(|s| (*s).to_owned()).collect();
+        Server::start_how(How { args, ..How::default() })
+    }
+
+    pub fn start_how(how: How) -> Server {
         let dir = tempfile::tempdir().unwrap();
         // Created for everybody, so that callers of any uid reach what is inside.
         std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
         let state = tempfile::tempdir().unwrap();
-        let args: Vec<String> = args.iter().map(|s| (*s).to_owned()).collect();
-        let (child, port) = launch(dir.path(), state.path(), 0, &args);
-        Server { child, port, dir, state, args }
+        let log = Arc::default();
+        let (child, port) = launch(dir.path(), state.path(), 0, &how, &log);
+        Server { child, port, dir, state, how, log }
+    }
+
+    #[allow(dead_code)] // for tests of other programs that share this file
+    /// What the server has written to its log so far.
+    pub fn log(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
     }
 
     pub fn pid(&self) -> u32 {
@@ -39,7 +62,7 @@ impl Server {
     pub fn crash_and_restart(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        let (child, port) = launch(self.dir.path(), self.state.path(), self.port, &self.args);
+        let (child, port) = launch(self.dir.path(), self.state.path(), self.port, &self.how, &self.log);
         assert_eq!(port, self.port);
         self.child = child;
     }
@@ -78,16 +101,35 @@ pub fn command() -> Command {
 }
 
 /// Starts the program and returns once it has printed its mount command.
-fn launch(dir: &Path, state: &Path, port: u16, args: &[String]) -> (Child, u16) {
-    let mut child = command()
+fn launch(dir: &Path, state: &Path, port: u16, how: &How, log: &Arc<Mutex<Vec<String>>>) -> (Child, u16) {
+    let mut command = match how.open_files {
+        None => command(),
+        Some(n) => {
+            let mut sh = Command::new("sh");
+            let nfsd = env!("CARGO_BIN_EXE_nfsd");
+            sh.args(["-c", &format!("ulimit -n {n} && exec \"$0\" \"$@\""), nfsd]);
+            sh
+        }
+    };
+    if !how.secure {
+        command.arg("--insecure");
+    }
+    let mut child = command
         .arg(dir)
-        .args(["--listen", &format!("tcp://127.0.0.1:{port}"), "--insecure", "--state-dir"])
+        .args(["--listen", &format!("tcp://127.0.0.1:{port}"), "--state-dir"])
         .arg(state)
-        .args(args)
+        .args(&how.args)
         .stdout(Stdio::piped())
-        .stderr(Stdio::inherit())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
+    let (err, log) = (child.stderr.take().unwrap(), log.clone());
+    std::thread::spawn(move || {
+        for line in BufReader::new(err).lines().map_while(Result::ok) {
+            eprintln!("{line}");
+            log.lock().unwrap().push(line);
+        }
+    });
     let out = child.stdout.take().unwrap();
     let (tx, rx) = mpsc::channel();
     // Keeps reading to the end, so that the server never waits for its reader.

@@ -2,5 +2,7 @@
 #![allow(unreachable_pub, clippy::unwrap_used)]
 
 mod edges;
+mod failures;
+mod fragments;
 mod procedures;
 mod rig;

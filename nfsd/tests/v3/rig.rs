@@ -70,6 +70,11 @@ impl Rig {
 
     /// Runs a whole call message.
     pub fn raw(&mut self, call: &[u8]) -> Answer {
+        self.record(Record { head: call, spans: &[] })
+    }
+
+    /// Runs a call message that may lie in pages.
+    pub fn record(&mut self, call: Record<'_>) -> Answer {
         let xprt = XprtId { slot: 0, generation: 0 };
         let env = Env {
             peer: &self.peer,
@@ -81,7 +86,7 @@ impl Rig {
         };
         let mut out = XdrBuf::new();
         assert!(self.pool.ensure(300));
-        let d = self.service.process(Record { head: call, spans: &[] }, &env, &mut out, &mut self.pool);
+        let d = self.service.process(call, &env, None, &mut out, &mut self.pool);
         let reply = out.to_vec();
         out.recycle(&mut self.pool);
         match d {

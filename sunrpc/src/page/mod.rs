@@ -1,7 +1,7 @@
 //! Reply pages: who owns them, where they come from, when they may be used again.
 //!
 //! A [`Page`] has one owner at any time; it is moved, never shared. Pages are cut from slabs that a [`PageSource`]
-//! hands out for the life of the process, so there is no dangling page to be afraid of: a page that is lost is a
+//! hands out for the life of the process, so there is no dangling page to be afraid of: one that is lost is a
 //! leak, counted in [`leaked`], never a use after free. Each worker has a [`PagePool`] of its own; pools refill
 //! from and give back to a shared [`PageDepot`] in batches.
 //!
@@ -21,18 +21,31 @@ pub const PAGE_SIZE: usize = 4096;
 
 /// One page of memory with exactly one owner.
 ///
-/// A page goes back by [`PagePool::put`]. Dropping it instead loses it until the process ends.
-pub struct Page(Option<&'static mut [u8; PAGE_SIZE]>);
+/// A page goes back by [`PagePool::put`]. Dropping one of a slab instead loses it until the process ends; one of the global
+/// allocator is freed.
+pub struct Page(Memory);
+
+enum Memory {
+    /// Cut from a slab of a [`PageSource`].
+    Slab(&'static mut [u8; PAGE_SIZE]),
+    /// Of the global allocator.
+    Heap(Box<[u8; PAGE_SIZE]>),
+}
 
 impl Page {
     fn new(mem: &'static mut [u8; PAGE_SIZE]) -> Self {
-        Page(Some(mem))
+        Page(Memory::Slab(mem))
     }
 
-    /// A page of the global allocator, for code that has no pool at hand (clients, tests). Once put into a pool it
-    /// is like any other.
+    /// A page of the global allocator, for code that has no pool at hand (clients, tests). It is freed wherever it ends,
+    /// in a pool too, whose bound is on pages of slabs.
     pub fn heap() -> Self {
-        Page::new(Box::leak(Box::new([0; PAGE_SIZE])))
+        Page(Memory::Heap(Box::new([0; PAGE_SIZE])))
+    }
+
+    #[inline]
+    fn is_heap(&self) -> bool {
+        matches!(self.0, Memory::Heap(_))
     }
 }
 
@@ -41,8 +54,8 @@ impl std::ops::Deref for Page {
     #[inline]
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Some(m) => &m[..],
-            None => &[],
+            Memory::Slab(m) => &m[..],
+            Memory::Heap(m) => &m[..],
         }
     }
 }
@@ -51,8 +64,8 @@ impl std::ops::DerefMut for Page {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         match &mut self.0 {
-            Some(m) => &mut m[..],
-            None => &mut [],
+            Memory::Slab(m) => &mut m[..],
+            Memory::Heap(m) => &mut m[..],
         }
     }
 }
@@ -65,7 +78,7 @@ impl std::fmt::Debug for Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        if self.0.is_some() {
+        if !self.is_heap() {
             pool::count_leak();
         }
     }

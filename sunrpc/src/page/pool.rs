@@ -196,10 +196,13 @@ impl PagePool {
         p
     }
 
-    /// Takes a page back.
+    /// Takes a page back; one of the global allocator is freed.
     #[inline]
     pub fn put(&mut self, page: Page) {
         self.stats.returned += 1;
+        if page.is_heap() {
+            return;
+        }
         self.free.push(page);
         if self.free.len() > HELD_MAX {
             self.spill();

@@ -25,7 +25,8 @@ pub struct SvcLimits {
     pub turn_bytes: usize,
     /// Bytes of replies queued on one transport; beyond, no call is taken from it until half has drained.
     pub send_queue: usize,
-    /// Milliseconds without one byte of progress after which a transport with queued replies is closed.
+    /// Milliseconds without one byte of progress after which a transport with queued replies, or with half a record, is
+    /// closed.
     pub stall_ms: u64,
     /// Milliseconds without a call after which a transport is closed; 0 = never.
     pub idle_ms: u64,
@@ -83,6 +84,9 @@ struct Entry<X> {
     last_call: u64,
     last_progress: u64,
     sent: u64,
+    /// What there was of an incomplete record at the last tick, and since when it has not grown.
+    partial: Option<usize>,
+    partial_since: u64,
 }
 
 /// A transport that ended.
@@ -167,6 +171,8 @@ impl<X: Xprt> SvcWorker<X> {
             last_call: now,
             last_progress: now,
             sent: 0,
+            partial: None,
+            partial_since: now,
         });
         // Slots count transports; there are never 2^32 of them.
         let slot = slot as u32;
@@ -408,7 +414,20 @@ impl<X: Xprt> SvcWorker<X> {
         let mut ends = Vec::new();
         for (slot, e) in &mut self.xprts {
             let id = XprtId { slot: slot as u32, generation: e.generation };
-            if e.x.queued() > 0 && now.saturating_sub(e.last_progress) > self.limits.stall_ms {
+            let partial = e.x.partial();
+            // Nothing is held against a peer that is not being read.
+            let unread = e.bits & bits::DATA != 0
+                || e.throttled
+                || e.parked.is_some()
+                || e.in_flight >= self.limits.in_flight;
+            if partial != e.partial || unread {
+                (e.partial, e.partial_since) = (partial, now);
+            }
+            if partial.is_some()
+                && now.saturating_sub(e.partial_since.max(e.last_call)) > self.limits.stall_ms
+            {
+                ends.push((id, XprtError::Unfinished));
+            } else if e.x.queued() > 0 && now.saturating_sub(e.last_progress) > self.limits.stall_ms {
                 ends.push((id, XprtError::Stalled));
             } else if self.limits.idle_ms > 0
                 && e.in_flight == 0
@@ -421,7 +440,7 @@ impl<X: Xprt> SvcWorker<X> {
         for (id, why) in ends {
             self.end(id, why);
         }
-        self.service.tick();
+        self.service.tick(now);
         self.room.pool.tick();
     }
 
@@ -509,7 +528,7 @@ impl RecordSink for Turn<'_> {
         };
         let r = rec.record();
         self.bytes += r.head.len() + r.spans.len() * PAGE_SIZE;
-        match self.service.process(r, &env, self.out, pool) {
+        match self.service.process(r, &env, None, self.out, pool) {
             Disposition::Reply { validated } => self.validated |= validated,
             Disposition::Nothing => {}
             Disposition::Later { validated } => {
@@ -520,7 +539,7 @@ impl RecordSink for Turn<'_> {
                 self.close = true;
                 return ControlFlow::Break(());
             }
-            Disposition::WouldBlock { validated } => {
+            Disposition::WouldBlock { validated, claim } => {
                 self.validated |= validated;
                 self.in_flight += 1;
                 let job = Job {
@@ -529,6 +548,7 @@ impl RecordSink for Turn<'_> {
                     peer: self.peer,
                     caps: self.caps,
                     mailbox: self.mailbox.clone(),
+                    claim,
                 };
                 match self.offload.submit(job) {
                     Ok(()) => self.stats.offloaded += 1,

@@ -84,6 +84,9 @@ pub enum XprtError {
     /// The peer took no byte for too long.
     #[error("peer takes no data")]
     Stalled,
+    /// The peer began a record and sent nothing more of it for too long.
+    #[error("peer does not finish its record")]
+    Unfinished,
     /// Closed to make room.
     #[error("closed to make room for newer connections")]
     Evicted,
@@ -174,6 +177,11 @@ pub trait Xprt {
     /// Bytes ever handed to the network; shows progress.
     fn sent(&self) -> u64;
 
+    /// Bytes received so far of a record that is not complete; `None` between records, and where records arrive whole.
+    fn partial(&self) -> Option<usize> {
+        None
+    }
+
     /// The release-context hook: gives every page whose gate has opened back to `pool`, in one batch. Called after
     /// every turn and for every completion event; finding nothing to do is normal.
     fn release_ctxt(&mut self, pool: &mut PagePool);
@@ -209,6 +217,10 @@ impl<X: Xprt + ?Sized> Xprt for Box<X> {
 
     fn sent(&self) -> u64 {
         (**self).sent()
+    }
+
+    fn partial(&self) -> Option<usize> {
+        (**self).partial()
     }
 
     fn release_ctxt(&mut self, pool: &mut PagePool) {

@@ -145,6 +145,10 @@ impl Xprt for Managed {
         self.x.sent()
     }
 
+    fn partial(&self) -> Option<usize> {
+        self.x.partial()
+    }
+
     fn release_ctxt(&mut self, pool: &mut PagePool) {
         self.x.release_ctxt(pool);
     }

@@ -24,7 +24,8 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use sunrpc::drc::{Drc, DrcLimits};
 use sunrpc::page::{PageDepot, PagePool, PageSource};
 use sunrpc::svc::{Program, Service, SvcLimits, SvcWorker};
 use worker::{WAKE, WorkerThread};
@@ -60,6 +61,7 @@ pub struct Builder {
     limits: SvcLimits,
     conns: ConnLimits,
     max_pages: usize,
+    drc: DrcLimits,
 }
 
 impl std::fmt::Debug for Builder {
@@ -159,6 +161,13 @@ impl Builder {
         self
     }
 
+    /// Bounds of the duplicate request cache (default 8 MiB, results up to 512 bytes, 120 seconds). With no bytes
+    /// there is none, and a call that comes again runs again.
+    pub fn duplicate_cache(mut self, limits: DrcLimits) -> Self {
+        self.drc = limits;
+        self
+    }
+
     /// Makes the server. Endpoints are open already; calls wait in the kernel until [`Server::run`].
     pub fn build(self) -> Result<Server, ServeError> {
         if self.listeners.is_empty() {
@@ -186,6 +195,7 @@ impl Server {
             limits: SvcLimits::default(),
             conns: ConnLimits { total: 65_536, per_peer: 32_768, unvalidated: 1024 },
             max_pages: 262_144,
+            drc: DrcLimits::default(),
         }
     }
 
@@ -207,6 +217,8 @@ impl Server {
         let depot = PageDepot::new(MappedSource, b.max_pages);
         let helpers = Helpers::new();
         let totals = Arc::new(Totals::default());
+        let drc = (b.drc.bytes > 0).then(|| Drc::new(b.drc));
+        let start = Instant::now();
         let stop = Arc::new(AtomicBool::new(false));
         let (ready_tx, ready_rx) = mpsc::channel();
 
@@ -217,35 +229,35 @@ impl Server {
             let mailbox = Arc::new(WorkerMailbox::new(Waker::new(poll.registry(), WAKE)?));
             workers.push(mailbox.clone());
             let (programs, depot, helpers) = (b.programs.clone(), depot.clone(), helpers.clone());
-            let (ready, limits, pin) = (ready_tx.clone(), b.limits, b.pin);
+            let (ready, limits, pin, drc) = (ready_tx.clone(), b.limits, b.pin, drc.clone());
             joins.push(thread::Builder::new().name(format!("rpc-{i}")).spawn(move || {
                 if pin {
                     pin_to(i);
                 }
-                let service = match Service::attach(&programs) {
+                let service = match attach(&programs, drc) {
                     Ok(s) => s,
                     Err(e) => return drop(ready.send(Err(e))),
                 };
                 let svc = SvcWorker::new(service, PagePool::new(depot), limits, mailbox.clone(), helpers);
                 let _ = ready.send(Ok(()));
                 drop(ready);
-                WorkerThread { poll, svc, mailbox }.run();
+                WorkerThread { poll, svc, mailbox, start }.run();
             })?);
         }
         let mut helper_joins = Vec::new();
         for i in 0..n_helpers {
             let (programs, depot, helpers) = (b.programs.clone(), depot.clone(), helpers.clone());
-            let ready = ready_tx.clone();
-            helper_joins.push(thread::Builder::new().name(format!("rpc-help-{i}")).spawn(move || {
-                match Service::attach(&programs) {
+            let (ready, drc) = (ready_tx.clone(), drc.clone());
+            helper_joins.push(thread::Builder::new().name(format!("rpc-help-{i}")).spawn(
+                move || match attach(&programs, drc) {
                     Ok(s) => {
                         let _ = ready.send(Ok(()));
                         drop(ready);
-                        helpers.run(s, depot);
+                        helpers.run(s, depot, start);
                     }
                     Err(e) => drop(ready.send(Err(e))),
-                }
-            })?);
+                },
+            )?);
         }
         drop(ready_tx);
 
@@ -297,6 +309,18 @@ impl Server {
             None => Ok(()),
         }
     }
+}
+
+/// The calling thread's entry into the programs.
+fn attach(
+    programs: &[Arc<dyn Program>],
+    drc: Option<Arc<Drc>>,
+) -> Result<Service, Box<dyn std::error::Error + Send + Sync>> {
+    let mut service = Service::attach(programs)?;
+    if let Some(drc) = drc {
+        service.set_duplicate_cache(drc);
+    }
+    Ok(service)
 }
 
 /// Binds the calling thread to the `i`-th core that it may use.

@@ -199,6 +199,10 @@ impl Xprt for TcpXprt {
         self.sent
     }
 
+    fn partial(&self) -> Option<usize> {
+        self.reader.partial()
+    }
+
     fn release_ctxt(&mut self, _pool: &mut PagePool) {
         // Pages leave in `flush`, as the kernel copies them.
     }

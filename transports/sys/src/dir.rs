@@ -1,6 +1,7 @@
 //! Directory entries: listing, making, linking, renaming, removing.
 
 use crate::open::{FdTable, check, retry, with_name, with_path};
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -36,7 +37,7 @@ pub struct Entry<'a> {
     /// Type (`DT_*`), `DT_UNKNOWN` if the file system does not tell.
     pub kind: u8,
     /// Name.
-    pub name: &'a [u8],
+    pub name: &'a CStr,
     /// Bytes that the entry takes in the buffer.
     pub len: usize,
 }
@@ -55,6 +56,7 @@ impl<'a> Entries<'a> {
 impl<'a> Iterator for Entries<'a> {
     type Item = Entry<'a>;
 
+    #[inline]
     fn next(&mut self) -> Option<Entry<'a>> {
         // u64 ino, i64 place, u16 length of the record, u8 type, name with NUL
         let (ino, rest) = self.0.split_first_chunk::<8>()?;
@@ -62,15 +64,9 @@ impl<'a> Iterator for Entries<'a> {
         let (len, rest) = rest.split_first_chunk::<2>()?;
         let (kind, _) = rest.split_first()?;
         let len = usize::from(u16::from_ne_bytes(*len));
-        let name = self.0.get(19..len)?;
-        let end = name.iter().position(|b| *b == 0)?;
-        let entry = Entry {
-            ino: u64::from_ne_bytes(*ino),
-            next: i64::from_ne_bytes(*next),
-            kind: *kind,
-            name: name.get(..end)?,
-            len,
-        };
+        let name = CStr::from_bytes_until_nul(self.0.get(19..len)?).ok()?;
+        let entry =
+            Entry { ino: u64::from_ne_bytes(*ino), next: i64::from_ne_bytes(*next), kind: *kind, name, len };
         self.0 = self.0.get(len..)?;
         Some(entry)
     }
@@ -238,7 +234,7 @@ mod tests {
                 if n == 0 {
                     break all;
                 }
-                all.extend(Entries::new(&buf[..n]).map(|e| (e.name.to_vec(), e.next)));
+                all.extend(Entries::new(&buf[..n]).map(|e| (e.name.to_bytes().to_vec(), e.next)));
             }
         };
         let all = list(None);

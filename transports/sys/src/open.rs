@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// How [`beneath`] may resolve a path; see openat2(2).
@@ -37,10 +38,17 @@ pub const NAME_MAX: usize = 255;
 
 /// Runs `f` with `bytes` as a C string in a buffer of `N` bytes on the stack.
 fn with_c<const N: usize, R>(bytes: &[u8], f: impl FnOnce(&CStr) -> io::Result<R>) -> io::Result<R> {
-    let mut buf = [0u8; N];
-    let whole =
-        buf.get_mut(..=bytes.len()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENAMETOOLONG))?;
-    whole[..bytes.len()].copy_from_slice(bytes);
+    let mut buf = [MaybeUninit::<u8>::uninit(); N];
+    let (name, rest) = buf
+        .split_at_mut_checked(bytes.len())
+        .ok_or_else(|| io::Error::from_raw_os_error(libc::ENAMETOOLONG))?;
+    let end = rest.first_mut().ok_or_else(|| io::Error::from_raw_os_error(libc::ENAMETOOLONG))?;
+    for (to, from) in name.iter_mut().zip(bytes) {
+        to.write(*from);
+    }
+    end.write(0);
+    // SAFETY: the first `len + 1` bytes of the buffer, which lives to the end of this function, were just written.
+    let whole = unsafe { std::slice::from_raw_parts(buf.as_ptr().cast::<u8>(), bytes.len() + 1) };
     f(CStr::from_bytes_with_nul(whole).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?)
 }
 

@@ -132,6 +132,16 @@ pub fn at(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Stat> {
     with_name(name, |n| get(dir, n, libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT))
 }
 
+/// As [`at`], for a name that is a C string already.
+///
+/// # Errors
+/// Those of statx(2).
+#[inline]
+pub fn at_c(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Stat> {
+    get(dir, name, libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT)
+}
+
+#[inline]
 fn get(dir: BorrowedFd<'_>, name: &CStr, flags: i32) -> io::Result<Stat> {
     const WANT: u32 = libc::STATX_BASIC_STATS | libc::STATX_BTIME | libc::STATX_MNT_ID;
     let mut out = MaybeUninit::<libc::statx>::uninit();

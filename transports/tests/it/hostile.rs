@@ -19,7 +19,7 @@ fn closed(mut s: TcpStream) {
 }
 
 #[test]
-fn claimed_lengths_close_the_connection_and_take_no_memory() {
+fn r1_claimed_lengths_close_the_connection_and_take_no_memory() {
     let r = start(|b| b);
     assert_serves(&r);
     let before = rss();
@@ -49,7 +49,7 @@ fn claimed_lengths_close_the_connection_and_take_no_memory() {
 }
 
 #[test]
-fn empty_fragments_end_at_the_limit() {
+fn r1_empty_fragments_end_at_the_limit() {
     let r = start(|b| b);
     let mut s = r.raw();
     // The server closes long before all of these are written.
@@ -64,7 +64,7 @@ fn empty_fragments_end_at_the_limit() {
 }
 
 #[test]
-fn fragments_of_one_byte_are_reassembled() {
+fn r1_fragments_of_one_byte_are_reassembled() {
     let r = start(|b| b);
     let mut s = r.raw();
     let m = call(5, 1, NULL, &[]);
@@ -135,7 +135,7 @@ fn bad_headers_get_the_answer_of_the_rfc() {
 }
 
 #[test]
-fn a_reply_on_a_server_connection_closes_it() {
+fn r1_a_reply_on_a_server_connection_closes_it() {
     let r = start(|b| b);
     let mut s = r.raw();
     s.write_all(&frame(&[0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 0])).unwrap();
@@ -145,7 +145,7 @@ fn a_reply_on_a_server_connection_closes_it() {
 }
 
 #[test]
-fn the_oldest_connection_that_nothing_validated_makes_room() {
+fn b14_the_oldest_connection_that_nothing_validated_makes_room() {
     let r = start(|b| b.max_unvalidated(64));
     let mut valid = r.raw();
     valid.write_all(&call(1, 1, NULL, &[])).unwrap();

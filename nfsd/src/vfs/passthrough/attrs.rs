@@ -204,7 +204,7 @@ impl Worker {
 }
 
 /// Most links and largest file of a file system: the kernel does not tell user space.
-fn limits(magic: u32, block: u64) -> (u32, u64) {
+pub(super) fn limits(magic: u32, block: u64) -> (u32, u64) {
     match magic {
         // ext4: extents count blocks in 32 bits
         0xef53 => (65_000, block.saturating_mul(u64::from(u32::MAX))),

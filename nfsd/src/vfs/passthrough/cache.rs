@@ -138,7 +138,7 @@ impl Cache {
             newest: NIL,
             oldest: NIL,
             fds: 0,
-            limit: limit.max(64),
+            limit: limit.max(8),
         }
     }
 
@@ -193,7 +193,7 @@ impl Cache {
     /// Adds an opened descriptor; returns its position.
     pub(super) fn add_open(&mut self, ix: Ix, open: Open) -> Option<usize> {
         let o = self.objects.get_mut(ix as usize)?;
-        if o.opens.len() >= PER_OBJECT {
+        if o.opens.len() >= PER_OBJECT.min(self.limit / 4) {
             let stalest = (0..o.opens.len()).min_by_key(|i| o.opens.get(*i).map(|x| x.used))?;
             o.opens.remove(stalest);
             self.fds -= 1;

@@ -50,9 +50,9 @@ impl Streams {
         Some(self.list.swap_remove(at))
     }
 
-    fn keep(&mut self, mut s: Stream) {
+    fn keep(&mut self, mut s: Stream, most: usize) {
         s.used = self.tick;
-        if self.list.len() >= STREAMS_MAX
+        if self.list.len() >= most
             && let Some((oldest, _)) = self.list.iter().enumerate().min_by_key(|(_, s)| s.used)
         {
             self.list.swap_remove(oldest);
@@ -101,7 +101,8 @@ impl Worker {
         };
         let done = self.list(cx, ix, &mut s, &st, want, sink);
         match done {
-            Ok(false) => self.streams.keep(s),
+            // Fewer where descriptors are rare.
+            Ok(false) => self.streams.keep(s, (self.shared.max_open / 8).clamp(1, STREAMS_MAX)),
             _ => self.streams.spare = Some(s.buf),
         }
         done
@@ -177,7 +178,7 @@ impl Worker {
             let next = e.next as u64;
             if let Some(fileid) = fileid
                 && sink
-                    .entry(&DirEntry { name: e.name, fileid, cookie: next, entry: entry.as_ref() })
+                    .entry(&DirEntry { name: e.name.to_bytes(), fileid, cookie: next, entry: entry.as_ref() })
                     .is_break()
             {
                 return Ok(false);
@@ -197,7 +198,7 @@ impl Worker {
         e: &dir::Entry<'_>,
         plus: bool,
     ) -> VfsResult<(u64, Option<Entry>)> {
-        match e.name {
+        match e.name.to_bytes() {
             b"." => {
                 let entry = Entry { handle: self.handle(ix)?, attr: self.attr(dir) };
                 Ok((dir.ino(), plus.then_some(entry)))
@@ -210,9 +211,12 @@ impl Worker {
             }
             _ if !plus => Ok((e.ino, None)),
             name => {
-                let st = self.search(cx, ix, |d| stat::at(d, name))?.map_err(VfsError::from)?;
+                let st = self.search(cx, ix, |d| stat::at_c(d, e.name))?.map_err(VfsError::from)?;
                 if !self.shared.here(&st) {
                     return Ok((e.ino, self.covered_entry(cx, ix, name, Some(e.ino)).ok()));
+                }
+                if let Some(handle) = self.known.get(&st) {
+                    return Ok((st.ino(), Some(Entry { handle, attr: self.attr(&st) })));
                 }
                 let (handle, st) = self.handle_at(cx, ix, name, &st)?;
                 Ok((st.ino(), Some(Entry { handle, attr: self.attr(&st) })))

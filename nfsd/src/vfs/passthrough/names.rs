@@ -1,6 +1,7 @@
 //! Names in directories: looking up, making, linking, renaming, removing.
 
 use super::Worker;
+use super::attrs::limits;
 use super::cache::{Ix, Open, Proof};
 use super::handle;
 use super::object::{PATH, name_error};
@@ -102,6 +103,13 @@ impl Worker {
                 SetAttr { atime: SetTime::To(atime), mtime: SetTime::To(mtime), ..SetAttr::default() }
             }
         };
+        if let Some(size) = set.size.filter(|s| *s > u64::from(u32::MAX)) {
+            // Only the size could fail after the file is made.
+            let block = stat::fs(self.shared.root.as_fd())?.block;
+            if size > limits(self.shared.magic, block).1 {
+                return Err(VfsError::FBig);
+            }
+        }
         let mode = set.mode.unwrap_or(FILE_MODE) & PERMS;
         // The name may come and go while we look.
         for _ in 0..4 {
@@ -456,7 +464,7 @@ impl Worker {
                 return Err(VfsError::NoEnt);
             }
             let filled = buf.get(..n).unwrap_or_default();
-            if let Some(e) = dir::Entries::new(filled).find(|e| e.name == name) {
+            if let Some(e) = dir::Entries::new(filled).find(|e| e.name.to_bytes() == name) {
                 return Ok(e.ino);
             }
         }

@@ -139,7 +139,7 @@ impl Shared {
         // Half of what the process may open, shared by about three threads for each core.
         let limit = sunrpc_sys::thread::raise_open_files().unwrap_or(1024);
         let threads = 3 * std::thread::available_parallelism().map_or(1, usize::from) + 2;
-        let share = (usize::try_from(limit / 2).unwrap_or(usize::MAX) / threads).clamp(64, 1024);
+        let share = (usize::try_from(limit / 2).unwrap_or(usize::MAX) / threads).clamp(8, 1024);
         Ok(Shared {
             root_handle,
             root_id: (st.dev(), st.ino()),

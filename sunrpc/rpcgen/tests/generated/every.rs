@@ -2436,7 +2436,88 @@ impl<'a> Decode<'a> for entriesRef<'a> {
     }
 }
 
-/// `typedef node_ptr`, every.x:241.
+/// `struct between`, every.x:241.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct between {
+    /// `int a`
+    pub a: i32,
+    /// `pair *p`
+    pub p: Option<pair>,
+    /// `int b`
+    pub b: i32,
+    /// `entry *list`
+    pub list: Vec<entry>,
+    /// `opaque tail<8>`
+    pub tail: Vec<u8>,
+}
+impl Encode for between {
+    #[inline]
+    fn encode<W: XdrWrite>(&self, w: &mut W) -> Result<(), XdrError> {
+        w.put_i32(self.a)?;
+        self.p.encode(w)?;
+        w.put_i32(self.b)?;
+        for v in self.list.iter() {
+            w.put_bool(true)?;
+            v.encode(w)?;
+        }
+        w.put_bool(false)?;
+        w.put_opaque(&self.tail, 8)?;
+        Ok(())
+    }
+}
+impl<'a> Decode<'a> for between {
+    const MIN_SIZE: usize = 20;
+    #[inline]
+    fn decode(d: &mut Decoder<'a>) -> Result<Self, XdrError> {
+        Ok(Self {
+            a: d.i32()?,
+            p: Decode::decode(d)?,
+            b: d.i32()?,
+            list: d.list()?,
+            tail: d.opaque(8)?.to_vec(),
+        })
+    }
+}
+/// Borrowed form of [`between`].
+#[derive(Clone, Debug)]
+pub struct betweenRef<'a> {
+    /// `int a`
+    pub a: i32,
+    /// `pair *p`
+    pub p: Option<pair>,
+    /// `int b`
+    pub b: i32,
+    /// `entry *list`
+    pub list: List<'a, entryRef<'a>>,
+    /// `opaque tail<8>`
+    pub tail: &'a [u8],
+}
+impl<'a> Encode for betweenRef<'a> {
+    #[inline]
+    fn encode<W: XdrWrite>(&self, w: &mut W) -> Result<(), XdrError> {
+        w.put_i32(self.a)?;
+        self.p.encode(w)?;
+        w.put_i32(self.b)?;
+        self.list.encode(w)?;
+        w.put_opaque(&self.tail, 8)?;
+        Ok(())
+    }
+}
+impl<'a> Decode<'a> for betweenRef<'a> {
+    const MIN_SIZE: usize = 20;
+    #[inline]
+    fn decode(d: &mut Decoder<'a>) -> Result<Self, XdrError> {
+        Ok(Self {
+            a: d.i32()?,
+            p: Decode::decode(d)?,
+            b: d.i32()?,
+            list: Decode::decode(d)?,
+            tail: d.opaque(8)?,
+        })
+    }
+}
+
+/// `typedef node_ptr`, every.x:249.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct node_ptr(pub Vec<node>);
 impl ::std::ops::Deref for node_ptr {
@@ -2502,7 +2583,7 @@ impl<'a> Decode<'a> for node_ptrRef<'a> {
     }
 }
 
-/// `struct node`, every.x:242.
+/// `struct node`, every.x:250.
 ///
 /// A node of a list; its pointer to the next node is the order in the list.
 #[derive(Clone, Debug, PartialEq, Eq, Copy, Default)]
@@ -2529,7 +2610,7 @@ impl<'a> Decode<'a> for node {
 /// [`node`] borrows nothing.
 pub type nodeRef<'a> = node;
 
-/// `struct directory`, every.x:247.
+/// `struct directory`, every.x:255.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct directory {
     /// `entry *first`
@@ -2602,7 +2683,7 @@ impl<'a> Decode<'a> for directoryRef<'a> {
     }
 }
 
-/// `struct tree`, every.x:254.
+/// `struct tree`, every.x:262.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct tree {
     /// `int value`
@@ -2637,7 +2718,7 @@ impl<'a> Decode<'a> for tree {
 /// [`tree`] borrows nothing.
 pub type treeRef<'a> = tree;
 
-/// `struct branch`, every.x:260.
+/// `struct branch`, every.x:268.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct branch {
     /// `label name`
@@ -2695,7 +2776,7 @@ impl<'a> Decode<'a> for branchRef<'a> {
     }
 }
 
-/// `union expr`, every.x:265.
+/// `union expr`, every.x:273.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum expr {
     /// `case 0: int literal`
@@ -2805,7 +2886,7 @@ impl<'a> Decode<'a> for exprRef<'a> {
     }
 }
 
-/// `struct type`, every.x:276.
+/// `struct type`, every.x:284.
 #[derive(Clone, Debug, PartialEq, Eq, Copy, Default)]
 pub struct type_ {
     /// `int type`
@@ -2846,7 +2927,7 @@ impl<'a> Decode<'a> for type_ {
 /// [`type_`] borrows nothing.
 pub type typeRef<'a> = type_;
 
-/// `struct Option`, every.x:283.
+/// `struct Option`, every.x:291.
 #[derive(Clone, Debug, PartialEq, Eq, Copy, Default)]
 pub struct Option_ {
     /// `int Some`
@@ -2871,7 +2952,7 @@ impl<'a> Decode<'a> for Option_ {
 /// [`Option_`] borrows nothing.
 pub type OptionRef<'a> = Option_;
 
-/// `typedef d`, every.x:287.
+/// `typedef d`, every.x:295.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct d_(pub Vec<u8>);
 impl ::std::ops::Deref for d_ {
@@ -2933,7 +3014,7 @@ impl<'a> Decode<'a> for dRef<'a> {
     }
 }
 
-/// `typedef v`, every.x:288.
+/// `typedef v`, every.x:296.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct v_(pub XdrString);
 impl ::std::ops::Deref for v_ {
@@ -3005,7 +3086,7 @@ impl<'a> Decode<'a> for vRef<'a> {
     }
 }
 
-/// `struct keywords`, every.x:290.
+/// `struct keywords`, every.x:298.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct keywords {
     /// `type fn`
@@ -3111,6 +3192,7 @@ impl<'a> Decode<'a> for keywordsRef<'a> {
         outer
         entry
         entries
+        between
         node_ptr
         node
         directory
@@ -3163,6 +3245,7 @@ impl<'a> Decode<'a> for keywordsRef<'a> {
         outer = Layout::Seq(&[Layout::Of(&outer_inner), Layout::Of(&outer_state), Layout::Of(&outer_tail), Layout::Array(2, &Layout::Of(&tagged)), Layout::Of(&pair)]);
         entry = Layout::Seq(&[Layout::Fixed(8), Layout::Of(&label)]);
         entries = Layout::List(&Layout::Of(&entry));
+        between = Layout::Seq(&[Layout::Fixed(4), Layout::Optional(&Layout::Of(&pair)), Layout::Fixed(4), Layout::List(&Layout::Of(&entry)), Layout::Opaque(8)]);
         node_ptr = Layout::List(&Layout::Of(&node));
         node = Layout::Fixed(4);
         directory = Layout::Seq(&[Layout::List(&Layout::Of(&entry)), Layout::Fixed(4), Layout::Of(&node_ptr), Layout::Of(&entries)]);

@@ -108,7 +108,7 @@ impl CallXprt for &mut Local {
                 validated: false,
             };
             let rec = Record { head: call, spans: &[] };
-            match self.service.process(rec, &env, &mut out, &mut self.pool) {
+            match self.service.process(rec, &env, None, &mut out, &mut self.pool) {
                 Disposition::Reply { .. } => {
                     let bytes = out.to_vec();
                     out.recycle(&mut self.pool);

@@ -12,6 +12,7 @@ mod echo_service;
 mod errors;
 mod golden;
 mod hostile;
+mod optional;
 mod values;
 
 #[allow(dead_code, non_camel_case_types, non_snake_case, non_upper_case_globals, clippy::all)]
