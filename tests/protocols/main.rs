@@ -3,6 +3,11 @@
 
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used)]
 
+mod bytes;
+mod limits;
+mod nfs4_bytes;
+mod nfs4_peer;
+mod other_bytes;
 mod properties;
 
 sunrpc::include_program!(mount);
