@@ -43,7 +43,8 @@ fn limits_of_nfs4() {
         argarray: vec![nfs_argop4::OP_GETFH; count],
     };
     limit(compound(n(NFS4_OPS_MAX)), compound(n(NFS4_OPS_MAX) + 1), NFS4_OPS_MAX, 8);
-    let tag = |len| COMPOUND4args { tag: vec![b't'; len].as_slice().into(), minorversion: 0, argarray: vec![] };
+    let tag =
+        |len| COMPOUND4args { tag: vec![b't'; len].as_slice().into(), minorversion: 0, argarray: vec![] };
     limit(tag(n(NFS4_TEXT_MAX)), tag(n(NFS4_TEXT_MAX) + 1), NFS4_TEXT_MAX, 0);
     let fh = |len| nfs_fh4(vec![1; len]);
     limit(fh(n(NFS4_FHSIZE)), fh(n(NFS4_FHSIZE) + 1), NFS4_FHSIZE, 0);

@@ -122,13 +122,7 @@ fn exchange_id_and_create_session() {
         ca_maxrequests: 64,
         ca_rdma_ird: Vec::new(),
     };
-    let sys = authsys_parms {
-        stamp: 1,
-        machinename: "box".into(),
-        uid: 0,
-        gid: 0,
-        gids: vec![10],
-    };
+    let sys = authsys_parms { stamp: 1, machinename: "box".into(), uid: 0, gid: 0, gids: vec![10] };
     same(
         "
         0000002b                            # 43, CREATE_SESSION
@@ -282,7 +276,10 @@ fn minor_version_2_and_extended_attributes() {
         &nfs_resop4::OP_READ_PLUS(READ_PLUS4res::NFS4_OK(read_plus_res4 {
             rpr_eof: true,
             rpr_contents: vec![
-                read_plus_content::NFS4_CONTENT_DATA(data4 { d_offset: 0, d_data: Pages::copy_from(b"data") }),
+                read_plus_content::NFS4_CONTENT_DATA(data4 {
+                    d_offset: 0,
+                    d_data: Pages::copy_from(b"data"),
+                }),
                 read_plus_content::NFS4_CONTENT_HOLE(data_info4 { di_offset: 4, di_length: 1 << 20 }),
             ],
         })),

@@ -26,7 +26,11 @@ struct Peer {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.chunks(4).map(|c| c.iter().fold(String::new(), |s, b| s + &format!("{b:02x}"))).collect::<Vec<_>>().join(" ")
+    bytes
+        .chunks(4)
+        .map(|c| c.iter().fold(String::new(), |s, b| s + &format!("{b:02x}")))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 impl Peer {
@@ -245,6 +249,9 @@ fn with_a_session(addr: &str) -> String {
     let seek = SEEK4args { sa_stateid: ok.stateid, sa_offset: 0, sa_what: data_content4::NFS4_CONTENT_HOLE };
     let res = peer.compound("seek", vec![put_file(), nfs_argop4::OP_SEEK(seek)]);
     one!(res, 1, nfs_resop4::OP_SEEK(SEEK4res::NFS4_OK(at)) => assert_eq!(at.sr_offset, 0));
+    let plus = READ_PLUS4args { rpa_stateid: ok.stateid, rpa_offset: 32700, rpa_count: 100 };
+    let res = peer.compound("read_plus", vec![put_file(), nfs_argop4::OP_READ_PLUS(plus)]);
+    one!(res, 1, nfs_resop4::OP_READ_PLUS(READ_PLUS4res::NFS4_OK(ok)) => assert!(!ok.rpr_contents.is_empty()));
     peer.minor = 1;
     use_file(&mut peer, &file, ok.stateid, client.eir_clientid);
     peer.compound("remove", vec![put(), remove("session.txt")]);
@@ -275,9 +282,7 @@ fn without_a_session(addr: &str) -> String {
         setclientid_confirm: client.setclientid_confirm,
     });
     peer.compound("setclientid_confirm", vec![confirm]);
-    let at_exp = |more: Vec<nfs_argop4>| {
-        [vec![nfs_argop4::OP_PUTROOTFH, lookup("exp")], more].concat()
-    };
+    let at_exp = |more: Vec<nfs_argop4>| [vec![nfs_argop4::OP_PUTROOTFH, lookup("exp")], more].concat();
     let create = open(client.clientid, 0, "zero.txt");
     let res = peer.compound("open", at_exp(vec![create, nfs_argop4::OP_GETFH]));
     let (mut ok, file) = opened(&res, 2);
@@ -285,8 +290,7 @@ fn without_a_session(addr: &str) -> String {
     let confirm = OPEN_CONFIRM4args { open_stateid: ok.stateid, seqid: 1 };
     let put = nfs_argop4::OP_PUTFH(PUTFH4args { object: file.clone() });
     let res = peer.compound("open_confirm", vec![put, nfs_argop4::OP_OPEN_CONFIRM(confirm)]);
-    ok.stateid =
-        one!(res, 1, nfs_resop4::OP_OPEN_CONFIRM(OPEN_CONFIRM4res::NFS4_OK(ok)) => ok.open_stateid);
+    ok.stateid = one!(res, 1, nfs_resop4::OP_OPEN_CONFIRM(OPEN_CONFIRM4res::NFS4_OK(ok)) => ok.open_stateid);
     use_file(&mut peer, &file, ok.stateid, client.clientid);
     peer.compound("remove", at_exp(vec![remove("zero.txt")]));
     let renew = nfs_argop4::OP_RENEW(RENEW4args { clientid: client.clientid });
@@ -330,5 +334,5 @@ fn what_ganesha_answered_reads_back_byte_for_byte() {
         let borrowed = COMPOUND4resRef::decode(&mut Decoder::new(&reply)).unwrap();
         assert_eq!(to_vec(&borrowed, 1 << 20).unwrap(), reply);
     }
-    assert!(operations.len() >= 29, "{} operations: {operations:?}", operations.len());
+    assert!(operations.len() >= 30, "{} operations: {operations:?}", operations.len());
 }

@@ -30,13 +30,20 @@ fn segment(handle: u32, length: u32, offset: u64) -> rpcrdma::xdr_rdma_segment {
 }
 
 fn msg(body: rdma_body) -> rpcrdma::rdma_msg {
-    rpcrdma::rdma_msg { rdma_xid: 0x1122_3344, rdma_vers: rpcrdma::RPCRDMA_VERSION, rdma_credit: 32, rdma_body: body }
+    rpcrdma::rdma_msg {
+        rdma_xid: 0x1122_3344,
+        rdma_vers: rpcrdma::RPCRDMA_VERSION,
+        rdma_credit: 32,
+        rdma_body: body,
+    }
 }
 
 #[test]
 fn rdma_headers() {
     let write = |list: &[(u32, u32, u64)]| rpcrdma::xdr_write_list {
-        entry: rpcrdma::xdr_write_chunk { target: list.iter().map(|(h, l, o)| segment(*h, *l, *o)).collect() },
+        entry: rpcrdma::xdr_write_chunk {
+            target: list.iter().map(|(h, l, o)| segment(*h, *l, *o)).collect(),
+        },
     };
     same(
         "
@@ -52,7 +59,10 @@ fn rdma_headers() {
         ",
         &msg(rdma_body::RDMA_MSG(rpcrdma::rpc_rdma_header {
             rdma_reads: vec![rpcrdma::xdr_read_list {
-                entry: rpcrdma::xdr_read_chunk { position: 148, target: segment(0xa0b, 4096, 0x7f00_0000_1000) },
+                entry: rpcrdma::xdr_read_chunk {
+                    position: 148,
+                    target: segment(0xa0b, 4096, 0x7f00_0000_1000),
+                },
             }],
             rdma_writes: vec![write(&[(0xc01, 4096, 0x1_0000), (0xc02, 2048, 0x2_0000)]), write(&[])],
             rdma_reply: None,

@@ -17,7 +17,10 @@ impl Emit<'_> {
             line!(self, "    max: u32,");
             line!(self, ") -> ::arbitrary::Result<Vec<{of}>> {{");
             line!(self, "    let long = d.ratio(1, 32)?;");
-            line!(self, "    let n = if long {{ d.arbitrary_len::<{of}>()? }} else {{ d.int_in_range(0..={longest})? }};");
+            line!(
+                self,
+                "    let n = if long {{ d.arbitrary_len::<{of}>()? }} else {{ d.int_in_range(0..={longest})? }};"
+            );
             line!(self, "    (0..n.min(max as usize)).map(|_| d.arbitrary()).collect()");
             line!(self, "}}");
         }
@@ -41,7 +44,10 @@ impl Emit<'_> {
                 Kind::Union(u) => self.any_arm(u),
             };
             line!(self, "impl<'a> ::arbitrary::Arbitrary<'a> for {} {{", t.rust);
-            line!(self, "    fn arbitrary(d: &mut ::arbitrary::Unstructured<'a>) -> ::arbitrary::Result<Self> {{");
+            line!(
+                self,
+                "    fn arbitrary(d: &mut ::arbitrary::Unstructured<'a>) -> ::arbitrary::Result<Self> {{"
+            );
             for l in body {
                 line!(self, "        {l}");
             }
