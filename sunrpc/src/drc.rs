@@ -10,8 +10,12 @@
 //! the next attempt runs.
 //!
 //! Two different calls are taken for one only if they agree in client address, caller, xid, program, version, procedure,
-//! length and a keyed hash of their first [`HASHED_MAX`] bytes of arguments; since address and caller belong to the key, a
-//! client can deceive nobody but itself.
+//! length and a keyed hash of all their arguments. The key of the hash is random for each cache and never leaves it, so
+//! nobody can look for two calls that collide; and since address and caller belong to the key of an entry, a client could
+//! deceive nobody but itself.
+//!
+//! Results longer than [`DrcLimits::result`] are not kept: the entry goes when the call is done, and a duplicate runs. Kept
+//! results go when their time is over, or the oldest first when room is needed; entries of running calls never do.
 
 use crate::auth::SvcCred;
 use crate::xdr::Decoder;
@@ -23,8 +27,6 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// Bytes of the arguments that the hash covers. The calls that need the cache are shorter.
-pub const HASHED_MAX: usize = 8 << 10;
 /// Bytes that an entry counts beside its results: key, list and table.
 const ENTRY: usize = 192;
 const SHARDS: usize = 64;
@@ -237,12 +239,10 @@ impl Drc {
         };
         let mut h = self.hasher.build_hasher();
         id.cred.hash(&mut h);
-        let mut left = HASHED_MAX;
-        for part in std::iter::once(args.rest()).chain(args.spans().iter().map(|s| s.as_slice())) {
-            let n = part.len().min(left);
-            left -= n;
-            h.write(part.get(..n).unwrap_or_default());
-        }
+        // The same bytes in other pieces give the same hash: how a record arrived does not matter.
+        std::iter::once(args.rest())
+            .chain(args.spans().iter().map(|s| s.as_slice()))
+            .for_each(|p| h.write(p));
         let (prog, vers, proc) = id.target;
         // Records are far shorter than 2^32 bytes.
         Key { client, xid: id.xid, prog, vers, proc, len: args.remaining() as u32, hash: h.finish() }
@@ -306,6 +306,13 @@ impl Claim {
         if self.keep(results) {
             // The slot may get another tenant from now on.
             self.slot = SETTLED;
+        }
+    }
+
+    /// The call ran, but its results are longer than [`result_max`](Claim::result_max): it is forgotten.
+    pub fn too_long(self) {
+        if let Some(mut s) = self.shard() {
+            s.stats.too_long += 1;
         }
     }
 

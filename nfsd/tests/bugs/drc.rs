@@ -59,6 +59,7 @@ fn b32_a_lost_reply_is_given_again_over_another_connection() {
     drop(first);
     let mut third = Client::connect(rig.server.port);
     assert_eq!(again(&mut third, &call), answer);
+    assert_eq!(rig.server.duplicates().hits, 2);
     // A call of its own finds the file gone.
     let fresh = remove_of(&mut third, &root, "f");
     assert_eq!(removed(&again(&mut third, &fresh)), nfsstat3::NFS3ERR_NOENT);
@@ -88,6 +89,8 @@ fn b32_a_repeat_of_a_running_call_is_dropped() {
     // The repeat that was dropped had no reply: the next one on that connection is this one's.
     assert_eq!(again(&mut second, &call), answer);
     assert_eq!(second.attr(&root).unwrap().nlink, 3);
+    let d = rig.server.duplicates();
+    assert_eq!((d.misses, d.in_progress, d.hits), (1, 1, 1));
 }
 
 #[test]

@@ -232,10 +232,11 @@ impl Service {
                 if let Some(claim) = claim {
                     let mut results = SmallVec::<[u8; 512]>::new();
                     let header = SUCCESS_HEADER + if env.caps.stream { 4 } else { 0 };
-                    // What is longer than the cache keeps only has to be told from what is not.
                     if out.len() - before - header <= claim.result_max() {
                         out.copy_tail(before + header, &mut results);
                         claim.complete(&results);
+                    } else {
+                        claim.too_long();
                     }
                 }
                 return Disposition::Reply { validated: self.validates(at, env) };

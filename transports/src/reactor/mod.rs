@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use sunrpc::drc::{Drc, DrcLimits};
+use sunrpc::drc::{Drc, DrcLimits, DrcStats};
 use sunrpc::page::{PageDepot, PagePool, PageSource};
 use sunrpc::svc::{Program, Service, SvcLimits, SvcWorker};
 use worker::{WAKE, WorkerThread};
@@ -77,17 +77,24 @@ impl std::fmt::Debug for Builder {
 #[derive(Debug)]
 pub struct Server {
     builder: Builder,
+    drc: Option<Arc<Drc>>,
     stop: mpsc::Sender<Duration>,
     stopped: mpsc::Receiver<Duration>,
 }
 
-/// Stops a running server, from any thread.
+/// Stops and observes a running server, from any thread.
 #[derive(Debug, Clone)]
 pub struct Handle {
     stop: mpsc::Sender<Duration>,
+    drc: Option<Arc<Drc>>,
 }
 
 impl Handle {
+    /// What the duplicate request cache did so far; zeros if there is none.
+    pub fn duplicate_cache(&self) -> DrcStats {
+        self.drc.as_ref().map(|d| d.stats()).unwrap_or_default()
+    }
+
     /// Stops accepting, finishes the calls in progress for at most `grace`, closes everything; then
     /// [`Server::run`] returns.
     pub fn stop(&self, grace: Duration) {
@@ -114,9 +121,14 @@ impl Builder {
 
     /// Listens at a URL such as `tcp://[::]:2049`. May be called repeatedly. Port 0 takes a free one; see
     /// [`Server::urls`].
-    pub fn listen(mut self, url: &str) -> Result<Self, ListenError> {
-        self.listeners.push(class::listen(url)?);
-        Ok(self)
+    pub fn listen(self, url: &str) -> Result<Self, ListenError> {
+        Ok(self.listener(class::listen(url)?))
+    }
+
+    /// Listens at an endpoint that is open already.
+    pub fn listener(mut self, l: Box<dyn Listener>) -> Self {
+        self.listeners.push(l);
+        self
     }
 
     /// Worker threads; 0, the default, means one for each core.
@@ -174,7 +186,8 @@ impl Builder {
             return Err(ServeError::NoEndpoint);
         }
         let (stop, stopped) = mpsc::channel();
-        Ok(Server { builder: self, stop, stopped })
+        let drc = (self.drc.bytes > 0).then(|| Drc::new(self.drc));
+        Ok(Server { builder: self, drc, stop, stopped })
     }
 
     /// Builds and runs.
@@ -204,9 +217,18 @@ impl Server {
         self.builder.listeners.iter().map(|l| l.url()).collect()
     }
 
+    /// Number and version of each program offered.
+    pub fn programs(&self) -> Vec<(u32, u32)> {
+        let versions = |p: &Arc<dyn Program>| {
+            let number = p.number();
+            p.versions().iter().map(|v| (number, v.vers)).collect::<Vec<_>>()
+        };
+        self.builder.programs.iter().flat_map(versions).collect()
+    }
+
     /// A handle that stops the server.
     pub fn handle(&self) -> Handle {
-        Handle { stop: self.stop.clone() }
+        Handle { stop: self.stop.clone(), drc: self.drc.clone() }
     }
 
     /// Serves until [`Handle::stop`].
@@ -217,7 +239,7 @@ impl Server {
         let depot = PageDepot::new(MappedSource, b.max_pages);
         let helpers = Helpers::new();
         let totals = Arc::new(Totals::default());
-        let drc = (b.drc.bytes > 0).then(|| Drc::new(b.drc));
+        let drc = self.drc;
         let start = Instant::now();
         let stop = Arc::new(AtomicBool::new(false));
         let (ready_tx, ready_rx) = mpsc::channel();
