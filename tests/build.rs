@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Each where the crate that uses it, or will use it, has it.
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
     "../nfsd/proto/mount.x",
     "../nfsd/proto/nfs3.x",
     "../nfsd/proto/nfs4.x",
     "../nfsd/proto/nlm4.x",
     "../nfsd/proto/nsm.x",
+    "../sunrpc/src/rpcbind/rpcbind.x",
     "../transports/proto/rpcrdma.x",
     "../sunrpc/rpcgen/tests/x/rpcsec_gss.x",
     "../sunrpc/rpcgen/tests/x/file.x",

@@ -15,6 +15,7 @@ sunrpc::include_program!(nfs3);
 sunrpc::include_program!(nfs4);
 sunrpc::include_program!(nlm4);
 sunrpc::include_program!(nsm);
+sunrpc::include_program!(rpcbind);
 sunrpc::include_program!(rpcrdma);
 sunrpc::include_program!(rpcsec_gss);
 sunrpc::include_program!(file);

@@ -110,6 +110,7 @@ include!(concat!(env!("OUT_DIR"), "/nfs3_roots.rs"));
 include!(concat!(env!("OUT_DIR"), "/nfs4_roots.rs"));
 include!(concat!(env!("OUT_DIR"), "/nlm4_roots.rs"));
 include!(concat!(env!("OUT_DIR"), "/nsm_roots.rs"));
+include!(concat!(env!("OUT_DIR"), "/rpcbind_roots.rs"));
 include!(concat!(env!("OUT_DIR"), "/rpcrdma_roots.rs"));
 include!(concat!(env!("OUT_DIR"), "/rpcsec_gss_roots.rs"));
 include!(concat!(env!("OUT_DIR"), "/file_roots.rs"));
