@@ -14,7 +14,7 @@ fn nothing_is_unbounded() {
         assert!(text.contains("impl<'a> Decode<'a> for"));
         // The one unbounded shape is a list, whose elements have to be there one by one.
         let open: Vec<_> = text.lines().filter(|l| l.contains("u32::MAX")).map(str::trim).collect();
-        assert!(open.iter().all(|l| l.ends_with("arbitrary_vec(d, u32::MAX)?,")), "{name}: {open:?}");
+        assert!(open.iter().all(|l| l.contains("arbitrary_vec(d, u32::MAX)?")), "{name}: {open:?}");
     }
 }
 

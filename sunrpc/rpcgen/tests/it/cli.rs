@@ -15,7 +15,9 @@ fn text(bytes: &[u8]) -> &str {
 fn help_version_and_wrong_usage() {
     let help = run(&["--help"]);
     assert!(help.status.success());
-    assert!(["--output", "--define", "--arbitrary", "--check"].iter().all(|f| text(&help.stdout).contains(f)));
+    assert!(
+        ["--output", "--define", "--arbitrary", "--check"].iter().all(|f| text(&help.stdout).contains(f))
+    );
     assert!(text(&run(&["-V"]).stdout).starts_with("sunrpc-rpcgen "));
     for args in [&[][..], &["a.x", "b.x"], &["--nonsense", "echo.x"], &["-o"], &["--check=1", "echo.x"]] {
         let out = run(args);
