@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use sunrpc::clnt::{CallXprt, ClntError};
+use sunrpc::clnt::{CallXprt, ClntError, XprtError};
 use sunrpc::msg::AcceptStat;
 use sunrpc::page::{PagePool, XdrBuf};
 use sunrpc::record::Record;
@@ -120,7 +120,7 @@ impl Place {
 
     fn caller(&self, caps: XprtCaps, peer: PeerAddr) -> Caller {
         Caller {
-            service: Service::attach(&[self.program.clone()]).unwrap(),
+            service: Service::attach(std::slice::from_ref(&self.program)).unwrap(),
             pool: PagePool::standalone(),
             mailbox: Arc::new(NoMail),
             caps,
@@ -143,7 +143,7 @@ impl Place {
 }
 
 fn silent<T>(r: Result<T, ClntError>) -> bool {
-    matches!(r, Err(ClntError::Transport(e)) if e.kind() == std::io::ErrorKind::NotConnected)
+    matches!(r, Err(ClntError::Transport(XprtError::Io(e))) if e.kind() == std::io::ErrorKind::NotConnected)
 }
 
 fn unavailable<T>(r: Result<T, ClntError>) -> bool {
