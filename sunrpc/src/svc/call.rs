@@ -6,7 +6,7 @@ use crate::auth::SvcCred;
 use crate::msg::{self, AcceptStat, AuthStat, OpaqueAuth};
 use crate::record::LAST_FRAGMENT;
 use crate::xdr::{Encode, VecWriter, XdrError, XdrWrite};
-use crate::xprt::{PeerAddr, XprtCaps, XprtId};
+use crate::xprt::{PeerAddr, Route, XprtCaps, XprtId};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -109,6 +109,7 @@ pub struct Call<'a> {
     pub blocking: bool,
     pub(super) mailbox: &'a Arc<dyn Mailbox>,
     pub(super) xprt: XprtId,
+    pub(super) route: &'a Route,
 }
 
 impl std::fmt::Debug for Call<'_> {
@@ -130,6 +131,7 @@ impl Call<'_> {
         let r = Responder {
             mailbox: Some(self.mailbox.clone()),
             xprt: self.xprt,
+            route: *self.route,
             xid: self.xid,
             stream: self.caps.stream,
             limit: self.caps.max_payload as usize + 4096,
@@ -143,6 +145,7 @@ impl Call<'_> {
 pub struct Responder<T> {
     mailbox: Option<Arc<dyn Mailbox>>,
     xprt: XprtId,
+    route: Route,
     xid: u32,
     stream: bool,
     limit: usize,
@@ -178,7 +181,7 @@ impl<T> Responder<T> {
         } else {
             bytes.drain(..4);
         }
-        mailbox.post(Delivery { to: self.xprt, reply: Reply::Bytes(bytes) });
+        mailbox.post(Delivery { to: self.xprt, route: self.route, reply: Reply::Bytes(bytes) });
     }
 }
 

@@ -4,7 +4,7 @@ use crate::class::PolledXprt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use sunrpc::page::{PagePool, XdrBuf};
-use sunrpc::xprt::{PeerAddr, RecordSink, Recv, Room, Xprt, XprtCaps, XprtError, XprtId};
+use sunrpc::xprt::{PeerAddr, RecordSink, Recv, Room, Route, Xprt, XprtCaps, XprtError, XprtId};
 
 /// Connection counts of a server, shared by acceptor and workers. Only counters: nothing is decided by reading two
 /// of them together.
@@ -129,8 +129,8 @@ impl Xprt for Managed {
         self.x.recvfrom(room, sink)
     }
 
-    fn sendto(&mut self, replies: &mut XdrBuf) {
-        self.x.sendto(replies);
+    fn sendto(&mut self, replies: &mut XdrBuf, route: &Route) {
+        self.x.sendto(replies, route);
     }
 
     fn flush(&mut self, pool: &mut PagePool) -> Result<(), XprtError> {
@@ -139,6 +139,10 @@ impl Xprt for Managed {
 
     fn queued(&self) -> usize {
         self.x.queued()
+    }
+
+    fn queue_max(&self) -> usize {
+        self.x.queue_max()
     }
 
     fn sent(&self) -> u64 {

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use sunrpc::page::{PagePool, PageSpan, XdrBuf};
 use sunrpc::record::{Next, RecordLimits, RecordReader};
-use sunrpc::xprt::{Incoming, PeerAddr, RecordSink, Recv, Room, Xprt, XprtCaps, XprtError};
+use sunrpc::xprt::{Incoming, PeerAddr, RecordSink, Recv, Room, Route, Xprt, XprtCaps, XprtError};
 
 /// Bytes that one scattered receive asks for.
 const DIRECT: usize = 256 << 10;
@@ -152,7 +152,7 @@ impl Xprt for TcpXprt {
         Ok(if full || flow.is_break() { Recv::More } else { Recv::Drained })
     }
 
-    fn sendto(&mut self, replies: &mut XdrBuf) {
+    fn sendto(&mut self, replies: &mut XdrBuf, _route: &Route) {
         self.queued += replies.len();
         self.tx.extend(replies.drain());
     }
