@@ -23,13 +23,49 @@ pub trait Listener: Send {
     fn url(&self) -> String;
 }
 
+/// A bound address for datagrams. Each worker has a transport of its own on it.
+pub trait Datagrams: Send {
+    /// The next worker's transport.
+    ///
+    /// # Errors
+    /// Those of opening one more socket.
+    fn open(&mut self) -> io::Result<Box<dyn PolledXprt>>;
+
+    /// Its address, as a URL that a client can use.
+    fn url(&self) -> String;
+}
+
+/// Where a server can be called.
+pub enum Endpoint {
+    /// Yields connections.
+    Listener(Box<dyn Listener>),
+    /// Yields one transport for each worker.
+    Datagrams(Box<dyn Datagrams>),
+}
+
+impl Endpoint {
+    /// Its address, as a URL that a client can use.
+    pub fn url(&self) -> String {
+        match self {
+            Endpoint::Listener(l) => l.url(),
+            Endpoint::Datagrams(d) => d.url(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Endpoint({})", self.url())
+    }
+}
+
 /// One transport class.
 #[derive(Clone, Copy)]
 pub struct XprtClass {
     /// URL scheme.
     pub scheme: &'static str,
-    /// Opens a listening endpoint at what follows `scheme://`.
-    pub listen: fn(&str) -> io::Result<Box<dyn Listener>>,
+    /// Opens an endpoint at what follows `scheme://`.
+    pub listen: fn(&str) -> io::Result<Endpoint>,
     /// Connects a client to what follows `scheme://`.
     pub connect: fn(&str) -> io::Result<Box<dyn CallXprt + Send>>,
 }
@@ -44,10 +80,12 @@ impl std::fmt::Debug for XprtClass {
 pub const CLASSES: &[XprtClass] = &[
     #[cfg(feature = "tcp")]
     crate::tcp::CLASS,
+    #[cfg(feature = "udp")]
+    crate::udp::CLASS,
 ];
 
 /// Classes that exist, with the cargo feature that builds each in.
-const KNOWN: &[(&str, &str)] = &[("tcp", "tcp")];
+const KNOWN: &[(&str, &str)] = &[("tcp", "tcp"), ("udp", "udp")];
 
 /// Why a URL names no usable transport.
 #[derive(Debug, thiserror::Error)]
@@ -119,8 +157,8 @@ fn listen_hint(err: &io::Error) -> &'static str {
     }
 }
 
-/// Opens a listening endpoint.
-pub fn listen(url: &str) -> Result<Box<dyn Listener>, ListenError> {
+/// Opens an endpoint of a server.
+pub fn listen(url: &str) -> Result<Endpoint, ListenError> {
     let (class, rest) = find(url)?;
     (class.listen)(rest).map_err(|err| ListenError::Io { url: url.to_owned(), err })
 }
@@ -158,11 +196,12 @@ mod tests {
         assert!(msg("quic://x").is_err_and(|m| m.starts_with("unknown transport `quic`; built in:")));
     }
 
-    #[cfg(feature = "tcp")]
     #[test]
     fn address_in_use_is_explained() {
-        let l = listen("tcp://127.0.0.1:0").unwrap();
-        let r = listen(&l.url());
-        assert!(r.is_err_and(|e| e.to_string().contains("another server")));
+        for class in CLASSES.iter().filter(|c| ["tcp", "udp"].contains(&c.scheme)) {
+            let l = listen(&format!("{}://127.0.0.1:0", class.scheme)).unwrap();
+            let r = listen(&l.url());
+            assert!(r.is_err_and(|e| e.to_string().contains("another server")), "{class:?}");
+        }
     }
 }

@@ -4,9 +4,13 @@
 //! (`tcp://[::]:2049`). [`Server`] runs programs on any of them; [`connect`] is the client's way in.
 
 pub mod class;
+#[cfg(any(feature = "tcp", feature = "udp"))]
+mod inet;
 mod reactor;
 #[cfg(feature = "tcp")]
 mod tcp;
+#[cfg(feature = "udp")]
+mod udp;
 
 pub use class::{ConnectError, ListenError, connect};
 pub use reactor::{Builder, Handle, ServeError, Server};

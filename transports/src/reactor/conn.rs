@@ -56,6 +56,13 @@ impl ConnState {
         })
     }
 
+    /// The state of a transport that is there for the server's life: in nobody's counts, and never in the way.
+    pub(super) fn fixed(worker: usize) -> Arc<Self> {
+        let s = ConnState::new(Arc::default(), Arc::default(), Arc::default(), worker);
+        s.validate();
+        s
+    }
+
     pub(super) fn validate(&self) {
         self.validated.store(true, Ordering::Relaxed);
         self.uncount();

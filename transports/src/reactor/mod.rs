@@ -14,9 +14,9 @@ mod helpers;
 mod mailbox;
 mod worker;
 
-use crate::class::{self, ListenError, Listener};
+use crate::class::{self, Endpoint, ListenError, PolledXprt};
 use acceptor::{Acceptor, ConnLimits};
-use conn::Totals;
+use conn::{ConnState, Managed, Totals};
 use helpers::Helpers;
 use mailbox::{Msg, WorkerMailbox};
 use mio::{Poll, Waker};
@@ -53,7 +53,7 @@ pub enum ServeError {
 /// What a server is made of.
 pub struct Builder {
     programs: Vec<Arc<dyn Program>>,
-    listeners: Vec<Box<dyn Listener>>,
+    endpoints: Vec<Endpoint>,
     threads: usize,
     helpers: usize,
     pin: bool,
@@ -72,11 +72,18 @@ impl std::fmt::Debug for Builder {
 }
 
 /// A server that is ready to run.
-#[derive(Debug)]
 pub struct Server {
     builder: Builder,
+    /// What receives datagrams, by worker.
+    datagrams: Vec<Vec<Box<dyn PolledXprt>>>,
     stop: mpsc::Sender<Duration>,
     stopped: mpsc::Receiver<Duration>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("builder", &self.builder).finish_non_exhaustive()
+    }
 }
 
 /// Stops a running server, from any thread.
@@ -113,7 +120,7 @@ impl Builder {
     /// Listens at a URL such as `tcp://[::]:2049`. May be called repeatedly. Port 0 takes a free one; see
     /// [`Server::urls`].
     pub fn listen(mut self, url: &str) -> Result<Self, ListenError> {
-        self.listeners.push(class::listen(url)?);
+        self.endpoints.push(class::listen(url)?);
         Ok(self)
     }
 
@@ -160,12 +167,23 @@ impl Builder {
     }
 
     /// Makes the server. Endpoints are open already; calls wait in the kernel until [`Server::run`].
-    pub fn build(self) -> Result<Server, ServeError> {
-        if self.listeners.is_empty() {
+    pub fn build(mut self) -> Result<Server, ServeError> {
+        if self.endpoints.is_empty() {
             return Err(ServeError::NoEndpoint);
         }
+        if self.threads == 0 {
+            self.threads = cores();
+        }
+        let mut datagrams = Vec::new();
+        datagrams.resize_with(self.threads, Vec::new);
+        for e in &mut self.endpoints {
+            let Endpoint::Datagrams(d) = e else { continue };
+            for of_worker in &mut datagrams {
+                of_worker.push(d.open().map_err(|err| ListenError::Io { url: d.url(), err })?);
+            }
+        }
         let (stop, stopped) = mpsc::channel();
-        Ok(Server { builder: self, stop, stopped })
+        Ok(Server { builder: self, datagrams, stop, stopped })
     }
 
     /// Builds and runs.
@@ -179,7 +197,7 @@ impl Server {
     pub fn builder() -> Builder {
         Builder {
             programs: Vec::new(),
-            listeners: Vec::new(),
+            endpoints: Vec::new(),
             threads: 0,
             helpers: 0,
             pin: false,
@@ -191,7 +209,7 @@ impl Server {
 
     /// Where the server listens, as URLs for clients.
     pub fn urls(&self) -> Vec<String> {
-        self.builder.listeners.iter().map(|l| l.url()).collect()
+        self.builder.endpoints.iter().map(Endpoint::url).collect()
     }
 
     /// A handle that stops the server.
@@ -202,7 +220,7 @@ impl Server {
     /// Serves until [`Handle::stop`].
     pub fn run(self) -> Result<(), ServeError> {
         let b = self.builder;
-        let threads = if b.threads == 0 { cores() } else { b.threads };
+        let threads = b.threads;
         let n_helpers = if b.helpers == 0 { 2 * threads } else { b.helpers };
         let depot = PageDepot::new(MappedSource, b.max_pages);
         let helpers = Helpers::new();
@@ -256,11 +274,20 @@ impl Server {
             }
         }
         let acceptor = if failed.is_none() {
+            for (i, (w, of_worker)) in workers.iter().zip(self.datagrams).enumerate() {
+                for x in of_worker {
+                    w.send(Msg::Conn(Box::new(Managed { x, state: ConnState::fixed(i) })));
+                }
+            }
+            let listeners = b.endpoints.into_iter().filter_map(|e| match e {
+                Endpoint::Listener(l) => Some(l),
+                Endpoint::Datagrams(_) => None,
+            });
             let poll = Poll::new()?;
             let waker = Waker::new(poll.registry(), WAKE)?;
             let a = Acceptor {
                 poll,
-                listeners: b.listeners,
+                listeners: listeners.collect(),
                 workers: workers.clone(),
                 limits: b.conns,
                 stop: stop.clone(),

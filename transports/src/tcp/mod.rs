@@ -3,11 +3,12 @@
 mod client;
 mod xprt;
 
-use crate::class::{Listener, PolledXprt, XprtClass};
+use crate::class::{Endpoint, Listener, PolledXprt, XprtClass};
+use crate::inet::bind_first;
 use mio::event::Source;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use xprt::TcpXprt;
 
 /// The class `tcp`.
@@ -21,25 +22,8 @@ struct TcpListener {
     addr: SocketAddr,
 }
 
-fn listen(addr: &str) -> io::Result<Box<dyn Listener>> {
-    let mut last =
-        io::Error::new(io::ErrorKind::InvalidInput, "no address; write HOST:PORT, [::]:2049 for all");
-    for addr in addr.to_socket_addrs()? {
-        match bind(addr) {
-            Ok(l) => return Ok(Box::new(l)),
-            // A host without IPv6 still has "every address".
-            Err(e) if addr.ip().is_unspecified() && addr.is_ipv6() && no_ipv6(&e) => {
-                let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), addr.port());
-                return Ok(Box::new(bind(v4)?));
-            }
-            Err(e) => last = e,
-        }
-    }
-    Err(last)
-}
-
-fn no_ipv6(e: &io::Error) -> bool {
-    matches!(e.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL))
+fn listen(addr: &str) -> io::Result<Endpoint> {
+    Ok(Endpoint::Listener(Box::new(bind_first(addr, bind)?)))
 }
 
 fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
