@@ -108,6 +108,7 @@ impl Dispatch for TestDispatch {
 
 pub struct Running {
     pub addr: String,
+    pub urls: Vec<String>,
     handle: Handle,
     join: Option<JoinHandle<Result<(), ServeError>>>,
 }
@@ -115,10 +116,11 @@ pub struct Running {
 pub fn start(tune: impl FnOnce(Builder) -> Builder) -> Running {
     let b = Server::builder().program(Test).threads(2).listen("tcp://127.0.0.1:0").expect("loopback");
     let server = tune(b).build().expect("buildable");
-    let addr = server.urls()[0].trim_start_matches("tcp://").to_owned();
+    let urls = server.urls();
+    let addr = urls[0].trim_start_matches("tcp://").to_owned();
     let handle = server.handle();
     let join = Some(std::thread::spawn(move || server.run()));
-    Running { addr, handle, join }
+    Running { addr, urls, handle, join }
 }
 
 impl Running {
