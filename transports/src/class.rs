@@ -82,10 +82,12 @@ pub const CLASSES: &[XprtClass] = &[
     crate::tcp::CLASS,
     #[cfg(feature = "udp")]
     crate::udp::CLASS,
+    #[cfg(feature = "local")]
+    crate::local::CLASS,
 ];
 
 /// Classes that exist, with the cargo feature that builds each in.
-const KNOWN: &[(&str, &str)] = &[("tcp", "tcp"), ("udp", "udp")];
+const KNOWN: &[(&str, &str)] = &[("tcp", "tcp"), ("udp", "udp"), ("local", "local")];
 
 /// Why a URL names no usable transport.
 #[derive(Debug, thiserror::Error)]
@@ -113,14 +115,11 @@ fn built_in() -> String {
     CLASSES.iter().map(|c| c.scheme).collect::<Vec<_>>().join(", ")
 }
 
-/// Finds the class of a URL and what follows the scheme.
+/// Finds the class of a URL and what follows the scheme. The slashes may be left out: `local:/run/name.sock`.
 pub fn find(url: &str) -> Result<(&'static XprtClass, &str), ClassError> {
-    let (scheme, rest) = match url.split_once("://") {
-        Some((s, r)) => (s, r),
-        None => match url.split_once(':') {
-            Some((s, r)) if KNOWN.iter().any(|(k, _)| *k == s) => (s, r),
-            _ => return Err(ClassError::NoScheme(url.to_owned())),
-        },
+    let (scheme, rest) = match url.split_once(':') {
+        Some((s, r)) if KNOWN.iter().any(|(k, _)| *k == s) => (s, r.strip_prefix("//").unwrap_or(r)),
+        _ => url.split_once("://").ok_or_else(|| ClassError::NoScheme(url.to_owned()))?,
     };
     if let Some(c) = CLASSES.iter().find(|c| c.scheme == scheme) {
         return Ok((c, rest));
@@ -139,7 +138,7 @@ pub enum ListenError {
     #[error(transparent)]
     Class(#[from] ClassError),
     /// The system refused.
-    #[error("cannot listen on {url}: {err}{}", listen_hint(.err))]
+    #[error("cannot listen on {url}: {err}{}", listen_hint(.url, .err))]
     Io {
         /// The URL asked for.
         url: String,
@@ -148,9 +147,12 @@ pub enum ListenError {
     },
 }
 
-fn listen_hint(err: &io::Error) -> &'static str {
+fn listen_hint(url: &str, err: &io::Error) -> &'static str {
     match err.kind() {
         io::ErrorKind::AddrInUse => " (another server is running there; stop it or choose another port)",
+        io::ErrorKind::PermissionDenied if url.starts_with("local:") => {
+            " (the directory must be there and writable to this user)"
+        }
         io::ErrorKind::PermissionDenied => " (ports below 1024 need root; choose a higher one)",
         io::ErrorKind::AddrNotAvailable => " (no interface of this host has that address)",
         _ => "",

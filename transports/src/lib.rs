@@ -6,7 +6,11 @@
 pub mod class;
 #[cfg(any(feature = "tcp", feature = "udp"))]
 mod inet;
+#[cfg(feature = "local")]
+mod local;
 mod reactor;
+#[cfg(any(feature = "tcp", feature = "local"))]
+mod stream;
 #[cfg(feature = "tcp")]
 mod tcp;
 #[cfg(feature = "udp")]

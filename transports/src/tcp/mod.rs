@@ -1,18 +1,21 @@
 //! RPC over TCP (RFC 5531 section 11).
 
 mod client;
-mod xprt;
 
 use crate::class::{Endpoint, Listener, PolledXprt, XprtClass};
 use crate::inet::bind_first;
+use crate::stream::StreamXprt;
 use mio::event::Source;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::SocketAddr;
-use xprt::TcpXprt;
+use sunrpc::xprt::{PeerAddr, XprtCaps};
 
 /// The class `tcp`.
 pub(crate) const CLASS: XprtClass = XprtClass { scheme: "tcp", listen, connect: client::connect };
+
+const CAPS: XprtCaps =
+    XprtCaps { class: "tcp", stream: true, congestion_control: true, max_payload: 1 << 20 };
 
 /// Connections that the kernel keeps for us while the acceptor is busy.
 const BACKLOG: i32 = 1024;
@@ -47,7 +50,10 @@ impl Listener for TcpListener {
 
     fn accept(&mut self) -> io::Result<Box<dyn PolledXprt>> {
         let (stream, peer) = self.socket.accept()?;
-        Ok(Box::new(TcpXprt::new(stream, peer)?))
+        stream.set_nodelay(true)?;
+        // An IPv4 client of a dual-stack socket is an IPv4 client.
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+        Ok(Box::new(StreamXprt::new(stream, PeerAddr::Inet(peer), &CAPS)))
     }
 
     fn url(&self) -> String {

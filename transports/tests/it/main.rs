@@ -3,5 +3,6 @@
 
 mod common;
 mod hostile;
+mod local;
 mod tcp;
 mod udp;
