@@ -108,7 +108,8 @@ impl Host {
             validated: true,
         };
         let mut out = XdrBuf::new();
-        let d = self.service.process(Record { head: &call, spans: &[] }, &env, &mut out, &mut self.pool);
+        let d =
+            self.service.process(Record { head: &call, spans: &[] }, &env, None, &mut out, &mut self.pool);
         assert!(matches!(d, Disposition::Reply { .. }), "{d:?}");
         // Without the record mark of a stream.
         let reply = out.to_vec().split_off(if self.stream { 4 } else { 0 });

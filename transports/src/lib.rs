@@ -4,17 +4,24 @@
 //! (`tcp://[::]:2049`). [`Server`] runs programs on any of them; [`connect`] is the client's way in.
 
 pub mod class;
+pub mod clnt;
 #[cfg(any(feature = "tcp", feature = "udp"))]
 mod inet;
 #[cfg(feature = "local")]
 mod local;
 mod reactor;
+pub mod rpcbind;
 #[cfg(any(feature = "tcp", feature = "local"))]
 mod stream;
 #[cfg(feature = "tcp")]
 mod tcp;
 #[cfg(feature = "udp")]
 mod udp;
+
+/// The snippets of `docs/client.md` compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/client.md")]
+mod client_manual {}
 
 pub use class::{ConnectError, ListenError, connect};
 pub use reactor::{Builder, Handle, ServeError, Server};

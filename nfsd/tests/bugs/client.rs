@@ -4,6 +4,7 @@ use nfsd::proto::mount as m;
 use nfsd::proto::nfs3::*;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use sunrpc::xdr::{Decode, Decoder, Encode, to_vec};
 
@@ -30,6 +31,12 @@ pub struct Client {
     pub uid: Option<u32>,
 }
 
+/// No two clients of one host begin alike, or one would get the other's cached replies.
+fn first_xid() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0x100);
+    NEXT.fetch_add(0x10_0000, Ordering::Relaxed)
+}
+
 impl Client {
     pub fn connect(port: u16) -> Client {
         Client::connect_from(Ipv4Addr::LOCALHOST, port)
@@ -43,7 +50,7 @@ impl Client {
         let s = TcpStream::from(s);
         s.set_read_timeout(Some(PATIENCE)).unwrap();
         s.set_nodelay(true).unwrap();
-        Client { s, xid: 0x100, uid: Some(0) }
+        Client { s, xid: first_xid(), uid: Some(0) }
     }
 
     /// A call message without its record mark.
@@ -58,6 +65,11 @@ impl Client {
         let mut m: Vec<u8> = words.into_iter().flat_map(u32::to_be_bytes).collect();
         m.extend_from_slice(args);
         m
+    }
+
+    /// The next reply is the one to this message, which another connection may have made.
+    pub fn expect_xid(&mut self, message: &[u8]) {
+        self.xid = u32::from_be_bytes(message[..4].try_into().unwrap());
     }
 
     /// Bytes as they are.

@@ -9,6 +9,7 @@ use nfsd::vfs::Backend;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use sunrpc::drc::DrcStats;
 use sunrpc_transports::{Handle, ServeError, Server};
 
 pub struct InProcess {
@@ -43,6 +44,11 @@ impl InProcess {
         let handle = server.handle();
         let join = Some(std::thread::spawn(move || server.run()));
         InProcess { port, handle, join }
+    }
+
+    /// What its duplicate request cache did.
+    pub fn duplicates(&self) -> DrcStats {
+        self.handle.duplicate_cache()
     }
 }
 

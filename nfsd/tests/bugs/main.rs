@@ -9,12 +9,14 @@
 //! | B16 | `mount` |
 //! | B19, B20, B22, B25 | `v3` |
 //! | B26, B27, B29, B30, B31 | `vfs` |
+//! | B32, B33 | `drc` |
 //!
 //! B08 is a matter of the `.x` compiler: `sunrpc/rpcgen/tests/it/optional.rs`. Halves of rows that need NFS version 4 are
 //! named where their other half is tested.
 #![allow(unreachable_pub, clippy::unwrap_used)]
 
 mod client;
+mod drc;
 mod flaky;
 mod in_process;
 mod mount;

@@ -2,9 +2,11 @@
 #![allow(unreachable_pub, clippy::unwrap_used)]
 
 mod datagrams;
+mod examples;
 mod footprint;
 mod foreign;
 mod hostile;
 mod lifecycle;
+mod rpcbind;
 mod server;
 mod wire;

@@ -86,7 +86,7 @@ impl Rig {
         };
         let mut out = XdrBuf::new();
         assert!(self.pool.ensure(300));
-        let d = self.service.process(call, &env, &mut out, &mut self.pool);
+        let d = self.service.process(call, &env, None, &mut out, &mut self.pool);
         let reply = out.to_vec();
         out.recycle(&mut self.pool);
         match d {

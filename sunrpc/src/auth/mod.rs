@@ -10,7 +10,7 @@ use crate::msg::{AuthStat, CallHeader, OpaqueAuth, flavor};
 use smallvec::SmallVec;
 
 /// Who calls, as the flavor established it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SvcCred {
     /// Nobody in particular (AUTH_NONE).
     None,

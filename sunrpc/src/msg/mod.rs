@@ -235,10 +235,13 @@ pub fn put_success<W: XdrWrite>(w: &mut W, xid: u32, verf: OpaqueAuth<'_>) -> Re
     w.put_u32(0)
 }
 
-/// The 24 bytes of MSG_ACCEPTED / SUCCESS with an empty AUTH_NONE verifier: by far the most frequent header.
+/// Bytes of [`success_header`].
+pub const SUCCESS_HEADER: usize = 24;
+
+/// MSG_ACCEPTED / SUCCESS with an empty AUTH_NONE verifier: by far the most frequent header.
 #[inline]
-pub fn success_header(xid: u32) -> [u8; 24] {
-    let mut h = [0; 24];
+pub fn success_header(xid: u32) -> [u8; SUCCESS_HEADER] {
+    let mut h = [0; SUCCESS_HEADER];
     let (x, rest) = h.split_at_mut(4);
     x.copy_from_slice(&xid.to_be_bytes());
     if let Some(direction) = rest.get_mut(3) {

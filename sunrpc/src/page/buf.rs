@@ -77,6 +77,21 @@ impl XdrBuf {
             .unwrap_or_default()
     }
 
+    /// Copies what lies behind the first `from` bytes into `to`.
+    pub fn copy_tail<const N: usize>(&self, from: usize, to: &mut SmallVec<[u8; N]>) {
+        let mut skip = from;
+        for s in &self.spans {
+            let bytes = s.as_slice();
+            match bytes.get(skip..) {
+                Some(b) => {
+                    to.extend_from_slice(b);
+                    skip = 0;
+                }
+                None => skip -= bytes.len(),
+            }
+        }
+    }
+
     /// Gathers up to `N` pieces.
     pub fn io_slices<const N: usize>(&self) -> SmallVec<[IoSlice<'_>; N]> {
         self.spans.iter().filter(|s| !s.is_empty()).take(N).map(|s| IoSlice::new(s.as_slice())).collect()

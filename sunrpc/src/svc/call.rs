@@ -3,10 +3,12 @@
 use super::Flow;
 use super::job::{Delivery, Mailbox, Reply};
 use crate::auth::SvcCred;
-use crate::msg::{self, AcceptStat, AuthStat, OpaqueAuth};
+use crate::drc::Claim;
+use crate::msg::{self, AcceptStat, AuthStat, OpaqueAuth, SUCCESS_HEADER};
 use crate::record::LAST_FRAGMENT;
 use crate::xdr::{Encode, VecWriter, XdrError, XdrWrite};
 use crate::xprt::{PeerAddr, Route, XprtCaps, XprtId};
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -110,6 +112,8 @@ pub struct Call<'a> {
     pub(super) mailbox: &'a Arc<dyn Mailbox>,
     pub(super) xprt: XprtId,
     pub(super) route: &'a Route,
+    /// Goes with the duty to answer.
+    pub(super) claim: Cell<Option<Claim>>,
 }
 
 impl std::fmt::Debug for Call<'_> {
@@ -130,6 +134,7 @@ impl Call<'_> {
     pub fn defer<T: Encode>(&self) -> (Deferred, Responder<T>) {
         let r = Responder {
             mailbox: Some(self.mailbox.clone()),
+            claim: self.claim.take(),
             xprt: self.xprt,
             route: *self.route,
             xid: self.xid,
@@ -144,6 +149,7 @@ impl Call<'_> {
 /// Answers a deferred call. Dropped without an answer, it answers SYSTEM_ERR.
 pub struct Responder<T> {
     mailbox: Option<Arc<dyn Mailbox>>,
+    claim: Option<Claim>,
     xprt: XprtId,
     route: Route,
     xid: u32,
@@ -159,11 +165,18 @@ impl<T> std::fmt::Debug for Responder<T> {
 }
 
 impl<T> Responder<T> {
-    fn answer(&mut self, body: impl FnOnce(&mut VecWriter) -> Result<(), XdrError>) {
+    /// `ran`: what `body` writes are results.
+    fn answer(&mut self, ran: bool, body: impl FnOnce(&mut VecWriter) -> Result<(), XdrError>) {
         let Some(mailbox) = self.mailbox.take() else { return };
+        let claim = self.claim.take();
         let mut w = VecWriter::new(self.limit);
         let ok = w.put_u32(0).and_then(|()| body(&mut w));
         let mut bytes = w.into_inner();
+        if let (Some(claim), true, Some(results)) =
+            (claim, ran && ok.is_ok(), bytes.get(4 + SUCCESS_HEADER..))
+        {
+            claim.complete(results);
+        }
         if ok.is_err() {
             let mut w = VecWriter::new(64);
             let stat = AcceptStat::SystemErr;
@@ -189,7 +202,7 @@ impl<T: Encode> Responder<T> {
     /// Answers with results or with an error.
     pub fn complete(mut self, result: Result<T, RpcError>) {
         let xid = self.xid;
-        self.answer(|w| match result {
+        self.answer(result.is_ok(), |w| match result {
             Ok(v) => {
                 msg::put_success(w, xid, OpaqueAuth::NONE)?;
                 v.encode_owned(w)
@@ -211,6 +224,6 @@ impl<T: Encode> Responder<T> {
 impl<T> Drop for Responder<T> {
     fn drop(&mut self) {
         // `answer` replaces the failed body by SYSTEM_ERR.
-        self.answer(|_| Err(XdrError::Full));
+        self.answer(false, |_| Err(XdrError::Full));
     }
 }

@@ -1,5 +1,6 @@
 //! Calls that leave their worker, and what comes back.
 
+use crate::drc::Claim;
 use crate::page::{PagePool, PageSpan, XdrBuf};
 use crate::record::Record;
 use crate::xprt::{Route, XprtCaps, XprtId};
@@ -38,6 +39,8 @@ pub struct Job {
     pub caps: XprtCaps,
     /// The owner's mailbox.
     pub mailbox: Arc<dyn Mailbox>,
+    /// The right to run it, if it must not run twice.
+    pub claim: Option<Claim>,
 }
 
 impl std::fmt::Debug for Job {

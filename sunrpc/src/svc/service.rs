@@ -2,13 +2,16 @@
 
 use super::call::{Call, RpcError};
 use super::job::Mailbox;
-use super::{Dispatch, Flow, ProcInfo, Program};
+use super::{Dispatch, Flow, ProcInfo, Program, Repeat};
 use crate::auth::{AuthFlavor, AuthNone, AuthSys, SvcCred, Verdict};
-use crate::msg::{self, AcceptStat, AuthStat, CallHeader, HeaderError, OpaqueAuth, Parsed};
+use crate::drc::{Begin, CallId, Claim, Drc};
+use crate::msg::{self, AcceptStat, AuthStat, CallHeader, HeaderError, OpaqueAuth, Parsed, SUCCESS_HEADER};
 use crate::page::{PagePool, PageWriter, XdrBuf};
 use crate::record::{LAST_FRAGMENT, Record};
 use crate::xdr::{Decoder, XdrError, XdrWrite};
 use crate::xprt::{Route, XprtCaps, XprtId};
+use smallvec::SmallVec;
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// Bytes of the largest reply header: mark, header, verifier, mismatch range.
@@ -32,7 +35,7 @@ pub struct Env<'a> {
 }
 
 /// What became of a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Disposition {
     /// A reply was appended to the output.
     Reply {
@@ -45,6 +48,8 @@ pub enum Disposition {
     WouldBlock {
         /// The call validates its connection.
         validated: bool,
+        /// To be given back with the record.
+        claim: Option<Claim>,
     },
     /// A responder will deliver the reply.
     Later {
@@ -86,6 +91,7 @@ pub struct Service {
     bound: Vec<Bound>,
     dispatchers: Vec<Box<dyn Dispatch>>,
     flavors: Vec<Box<dyn AuthFlavor>>,
+    drc: Option<Arc<Drc>>,
     stats: ServiceStats,
 }
 
@@ -102,6 +108,7 @@ impl Service {
             bound: Vec::new(),
             dispatchers: Vec::new(),
             flavors: vec![Box::new(AuthSys), Box::new(AuthNone)],
+            drc: None,
             stats: ServiceStats::default(),
         };
         for p in programs {
@@ -122,26 +129,37 @@ impl Service {
         self.flavors.push(flavor);
     }
 
+    /// Answers repeated calls of procedures that must not run twice from this cache, which all threads of a server
+    /// share. Without one they run again.
+    pub fn set_duplicate_cache(&mut self, drc: Arc<Drc>) {
+        self.drc = Some(drc);
+    }
+
     /// Counters since attaching.
     pub fn stats(&self) -> ServiceStats {
         self.stats
     }
 
-    /// About once a second.
-    pub fn tick(&mut self) {
+    /// About once a second; `now` is in milliseconds of any monotonic clock.
+    pub fn tick(&mut self, now: u64) {
+        if let Some(drc) = &self.drc {
+            drc.advance(now);
+        }
         self.dispatchers.iter_mut().for_each(|d| d.tick());
     }
 
-    /// Runs the call in `rec` and appends its reply to `out`, record mark included on streams.
+    /// Runs the call in `rec` and appends its reply to `out`, record mark included on streams. `claim` is what came
+    /// with [`Disposition::WouldBlock`] when the call was first tried.
     pub fn process(
         &mut self,
         rec: Record<'_>,
         env: &Env<'_>,
+        mut claim: Option<Claim>,
         out: &mut XdrBuf,
         pool: &mut PagePool,
     ) -> Disposition {
         self.stats.calls += 1;
-        let start = out.mark();
+        let (start, before) = (out.mark(), out.len());
         let mut d = Decoder::with_pages(rec.head, rec.spans);
         let h = match msg::parse(&mut d) {
             Ok(Parsed::Call(h)) => h,
@@ -176,11 +194,25 @@ impl Service {
                 return self.accept_error(env, out, pool, h.xid, stat);
             }
         };
+        if info.repeat == Repeat::Once && claim.is_none() {
+            match self.begin(at, &h, &cred, &d, env) {
+                Begin::Run(c) => claim = c,
+                Begin::InProgress => return Disposition::Nothing,
+                Begin::Replay(results) => {
+                    // A flavor that protects replies does so anew here: the results are plain.
+                    let limit = MAX_HEADER + results.len();
+                    return self.whole(env, out, pool, limit, true, |w| {
+                        w.put(&msg::success_header(h.xid))?;
+                        w.put(&results)
+                    });
+                }
+            }
+        }
         if info.blocking && !env.blocking {
             self.stats.would_block += 1;
-            return Disposition::WouldBlock { validated: self.validates(at, env) };
+            return Disposition::WouldBlock { validated: self.validates(at, env), claim };
         }
-        let r = self.run(at, &info, &h, &cred, d.clone(), env, out, pool);
+        let r = self.run(at, &info, &h, &cred, d.clone(), env, &mut claim, out, pool);
         let r = match r {
             Err(RpcError::GarbageArgs(XdrError::Split)) => {
                 // Arguments other than a bulk opaque reach into the pages: one counted copy makes the record
@@ -189,7 +221,7 @@ impl Service {
                 out.truncate(start, pool);
                 let mut flat = d.rest().to_vec();
                 rec.spans.iter().for_each(|s| flat.extend_from_slice(s.as_slice()));
-                self.run(at, &info, &h, &cred, Decoder::new(&flat), env, out, pool)
+                self.run(at, &info, &h, &cred, Decoder::new(&flat), env, &mut claim, out, pool)
             }
             r => r,
         };
@@ -197,12 +229,22 @@ impl Service {
         match r {
             Ok(Flow::Done) => {
                 self.stats.accepted += 1;
+                if let Some(claim) = claim {
+                    let mut results = SmallVec::<[u8; 512]>::new();
+                    let header = SUCCESS_HEADER + if env.caps.stream { 4 } else { 0 };
+                    if out.len() - before - header <= claim.result_max() {
+                        out.copy_tail(before + header, &mut results);
+                        claim.complete(&results);
+                    } else {
+                        claim.too_long();
+                    }
+                }
                 return Disposition::Reply { validated: self.validates(at, env) };
             }
             Ok(Flow::WouldBlock) if !env.blocking => {
                 out.truncate(start, pool);
                 self.stats.would_block += 1;
-                return Disposition::WouldBlock { validated: self.validates(at, env) };
+                return Disposition::WouldBlock { validated: self.validates(at, env), claim };
             }
             Ok(Flow::Later) => {
                 out.truncate(start, pool);
@@ -243,6 +285,24 @@ impl Service {
         env.validated || self.bound.get(at).is_some_and(|b| b.program.admits(&env.route.peer))
     }
 
+    /// What the duplicate request cache says. Calls that no export admits must not push out others' results.
+    fn begin(
+        &self,
+        at: usize,
+        h: &CallHeader<'_>,
+        cred: &SvcCred,
+        args: &Decoder<'_>,
+        env: &Env<'_>,
+    ) -> Begin {
+        match &self.drc {
+            Some(drc) if self.validates(at, env) => {
+                let target = (h.prog, h.vers, h.proc);
+                drc.begin(&CallId { peer: &env.route.peer, cred, xid: h.xid, target }, args)
+            }
+            _ => Begin::Run(None),
+        }
+    }
+
     fn authenticate(&mut self, h: &CallHeader<'_>) -> Verdict {
         match self.flavors.iter_mut().find(|f| f.flavor() == h.cred.flavor) {
             Some(f) => f.authenticate(h),
@@ -276,6 +336,7 @@ impl Service {
         cred: &SvcCred,
         mut args: Decoder<'_>,
         env: &Env<'_>,
+        claim: &mut Option<Claim>,
         out: &mut XdrBuf,
         pool: &mut PagePool,
     ) -> Result<Flow, RpcError> {
@@ -306,10 +367,13 @@ impl Service {
             mailbox: env.mailbox,
             xprt: env.xprt,
             route: env.route,
+            claim: Cell::new(claim.take()),
         };
         let at = self.bound.get(at).map_or(usize::MAX, |b| b.dispatcher);
         let dispatcher = self.dispatchers.get_mut(at).ok_or(RpcError::SystemErr)?;
-        let flow = dispatcher.call(&mut cx, &mut args, &mut w)?;
+        let flow = dispatcher.call(&mut cx, &mut args, &mut w);
+        *claim = cx.claim.take();
+        let flow = flow?;
         if let (Flow::Done, Some(slot)) = (flow, mark) {
             // `max_result` is a u32 far below 2^31, checked by the writer's limit.
             let len = (w.written() - before - 4) as u32;
@@ -339,12 +403,25 @@ impl Service {
         pool: &mut PagePool,
         header: impl FnOnce(&mut PageWriter<'_>) -> Result<(), XdrError>,
     ) -> Disposition {
+        self.whole(env, out, pool, MAX_HEADER, false, header)
+    }
+
+    /// Appends a reply of at most `limit` bytes that `body` writes from its header on.
+    fn whole(
+        &mut self,
+        env: &Env<'_>,
+        out: &mut XdrBuf,
+        pool: &mut PagePool,
+        limit: usize,
+        validated: bool,
+        body: impl FnOnce(&mut PageWriter<'_>) -> Result<(), XdrError>,
+    ) -> Disposition {
         let start = out.mark();
         let before = out.len();
-        let mut w = PageWriter::new(out, pool, MAX_HEADER);
+        let mut w = PageWriter::new(out, pool, limit);
         let r = (|| {
             let mark = if env.caps.stream { Some(w.reserve(4)?) } else { None };
-            header(&mut w)?;
+            body(&mut w)?;
             if let Some(slot) = mark {
                 let len = (w.written() - before - 4) as u32;
                 w.slot_mut(slot).copy_from_slice(&(len | LAST_FRAGMENT).to_be_bytes());
@@ -352,7 +429,7 @@ impl Service {
             Ok::<_, XdrError>(())
         })();
         match r {
-            Ok(()) => Disposition::Reply { validated: false },
+            Ok(()) => Disposition::Reply { validated },
             Err(_) => {
                 // No page even for an error: the caller will ask again.
                 out.truncate(start, pool);

@@ -465,7 +465,7 @@ impl<X: Xprt> SvcWorker<X> {
         for (id, why) in ends {
             self.end(id, why);
         }
-        self.service.tick();
+        self.service.tick(now);
         self.room.pool.tick();
     }
 
@@ -577,7 +577,7 @@ impl RecordSink for Turn<'_> {
         };
         let r = rec.record();
         self.bytes += r.head.len() + r.spans.len() * PAGE_SIZE;
-        match self.service.process(r, &env, self.out, pool) {
+        match self.service.process(r, &env, None, self.out, pool) {
             Disposition::Reply { validated } => self.validated |= validated,
             Disposition::Nothing => {}
             Disposition::Later { validated } => {
@@ -589,7 +589,7 @@ impl RecordSink for Turn<'_> {
                 self.close = true;
                 return ControlFlow::Break(());
             }
-            Disposition::WouldBlock { validated } => {
+            Disposition::WouldBlock { validated, claim } => {
                 self.validated |= validated;
                 self.in_flight += 1;
                 let job = Job {
@@ -598,6 +598,7 @@ impl RecordSink for Turn<'_> {
                     route: self.route,
                     caps: self.caps,
                     mailbox: self.mailbox.clone(),
+                    claim,
                 };
                 match self.offload.submit(job) {
                     Ok(()) => self.stats.offloaded += 1,

@@ -64,6 +64,11 @@ impl<'a> Decoder<'a> {
         self.head.get(self.pos..).unwrap_or(&[])
     }
 
+    /// The pages behind the head.
+    pub(crate) fn spans(&self) -> &'a [PageSpan] {
+        self.spans
+    }
+
     /// Bytes of the head consumed since `start`, an earlier [`position`](Self::position).
     pub fn consumed_since(&self, start: usize) -> &'a [u8] {
         self.head.get(start..self.pos).unwrap_or(&[])

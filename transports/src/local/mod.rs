@@ -12,11 +12,11 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use sunrpc::clnt::CallXprt;
 use sunrpc::xprt::{PeerAddr, XprtCaps};
 
 /// The class `local`.
-pub(crate) const CLASS: XprtClass = XprtClass { scheme: "local", listen, connect };
+pub(crate) const CLASS: XprtClass =
+    XprtClass { scheme: "local", listen, connect: crate::clnt::local::connect };
 
 const CAPS: XprtCaps =
     XprtCaps { class: "local", stream: true, congestion_control: true, max_payload: 1 << 20 };
@@ -44,13 +44,6 @@ fn listen(addr: &str) -> io::Result<Endpoint> {
     let url = format!("local:{}", file.as_ref().map_or(addr.into(), |f| f.path.to_string_lossy()));
     let socket = mio::net::UnixListener::from_std(socket);
     Ok(Endpoint::Listener(Box::new(LocalListener { socket, url, _file: file })))
-}
-
-fn connect(_addr: &str) -> io::Result<Box<dyn CallXprt + Send>> {
-    Err(io::Error::new(
-        io::ErrorKind::Unsupported,
-        "no client over local sockets in this release; use tcp://",
-    ))
 }
 
 /// Binds to a path. A socket that a server left behind is taken away; one where somebody answers, and anything else,

@@ -3,7 +3,7 @@
 use crossbeam_queue::ArrayQueue;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use sunrpc::page::{PageDepot, PagePool, XdrBuf};
 use sunrpc::svc::{Delivery, Disposition, Env, Job, Offload, Reply, Service};
 
@@ -64,36 +64,37 @@ impl Helpers {
     }
 
     /// A helper thread's life.
-    pub(super) fn run(&self, mut service: Service, depot: Arc<PageDepot>) {
+    pub(super) fn run(&self, mut service: Service, depot: Arc<PageDepot>, start: Instant) {
         let mut pool = PagePool::new(depot);
-        let mut since_tick = std::time::Instant::now();
+        let mut since_tick = Instant::now();
         loop {
             let mut idle = || {
-                service.tick();
+                service.tick(start.elapsed().as_millis() as u64);
                 pool.tick();
-                since_tick = std::time::Instant::now();
+                since_tick = Instant::now();
             };
-            let Some(job) = self.next(&mut idle) else { return };
-            let reply = run_job(&mut service, &job, &mut pool);
+            let Some(mut job) = self.next(&mut idle) else { return };
+            let reply = run_job(&mut service, &mut job, &mut pool);
             let Job { record, from, route, mailbox, .. } = job;
             record.recycle(&mut pool);
             if let Some(reply) = reply {
                 mailbox.post(Delivery { to: from, route, reply });
             }
             if since_tick.elapsed() > Duration::from_secs(1) {
-                service.tick();
+                service.tick(start.elapsed().as_millis() as u64);
                 pool.tick();
-                since_tick = std::time::Instant::now();
+                since_tick = Instant::now();
             }
         }
     }
 }
 
-fn run_job(service: &mut Service, job: &Job, pool: &mut PagePool) -> Option<Reply> {
+fn run_job(service: &mut Service, job: &mut Job, pool: &mut PagePool) -> Option<Reply> {
     if !pool.ensure(PAGES_PER_CALL) {
         tracing::warn!("out of pages: a call is dropped; the client will send it again");
         return Some(Reply::Close);
     }
+    let claim = job.claim.take();
     let env = Env {
         route: &job.route,
         caps: &job.caps,
@@ -103,7 +104,7 @@ fn run_job(service: &mut Service, job: &Job, pool: &mut PagePool) -> Option<Repl
         validated: true,
     };
     let mut out = XdrBuf::new();
-    Some(match service.process(job.record.record(), &env, &mut out, pool) {
+    Some(match service.process(job.record.record(), &env, claim, &mut out, pool) {
         Disposition::Reply { .. } => Reply::Pages(out),
         Disposition::Nothing | Disposition::WouldBlock { .. } => Reply::Nothing,
         Disposition::Close => Reply::Close,

@@ -24,7 +24,8 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use sunrpc::drc::{Drc, DrcLimits, DrcStats};
 use sunrpc::page::{PageDepot, PagePool, PageSource};
 use sunrpc::svc::{Program, Service, SvcLimits, SvcWorker};
 use worker::{WAKE, WorkerThread};
@@ -60,6 +61,7 @@ pub struct Builder {
     limits: SvcLimits,
     conns: ConnLimits,
     max_pages: usize,
+    drc: DrcLimits,
 }
 
 impl std::fmt::Debug for Builder {
@@ -76,6 +78,7 @@ pub struct Server {
     builder: Builder,
     /// What receives datagrams, by worker.
     datagrams: Vec<Vec<Box<dyn PolledXprt>>>,
+    drc: Option<Arc<Drc>>,
     stop: mpsc::Sender<Duration>,
     stopped: mpsc::Receiver<Duration>,
 }
@@ -86,13 +89,19 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// Stops a running server, from any thread.
+/// Stops and observes a running server, from any thread.
 #[derive(Debug, Clone)]
 pub struct Handle {
     stop: mpsc::Sender<Duration>,
+    drc: Option<Arc<Drc>>,
 }
 
 impl Handle {
+    /// What the duplicate request cache did so far; zeros if there is none.
+    pub fn duplicate_cache(&self) -> DrcStats {
+        self.drc.as_ref().map(|d| d.stats()).unwrap_or_default()
+    }
+
     /// Stops accepting, finishes the calls in progress for at most `grace`, closes everything; then
     /// [`Server::run`] returns.
     pub fn stop(&self, grace: Duration) {
@@ -119,9 +128,14 @@ impl Builder {
 
     /// Listens at a URL such as `tcp://[::]:2049`. May be called repeatedly. Port 0 takes a free one; see
     /// [`Server::urls`].
-    pub fn listen(mut self, url: &str) -> Result<Self, ListenError> {
-        self.endpoints.push(class::listen(url)?);
-        Ok(self)
+    pub fn listen(self, url: &str) -> Result<Self, ListenError> {
+        Ok(self.endpoint(class::listen(url)?))
+    }
+
+    /// Serves an endpoint that is open already.
+    pub fn endpoint(mut self, e: Endpoint) -> Self {
+        self.endpoints.push(e);
+        self
     }
 
     /// Worker threads; 0, the default, means one for each core.
@@ -166,6 +180,13 @@ impl Builder {
         self
     }
 
+    /// Bounds of the duplicate request cache (default 8 MiB, results up to 512 bytes, 120 seconds). With no bytes
+    /// there is none, and a call that comes again runs again.
+    pub fn duplicate_cache(mut self, limits: DrcLimits) -> Self {
+        self.drc = limits;
+        self
+    }
+
     /// Makes the server. Endpoints are open already; calls wait in the kernel until [`Server::run`].
     pub fn build(mut self) -> Result<Server, ServeError> {
         if self.endpoints.is_empty() {
@@ -183,7 +204,8 @@ impl Builder {
             }
         }
         let (stop, stopped) = mpsc::channel();
-        Ok(Server { builder: self, datagrams, stop, stopped })
+        let drc = (self.drc.bytes > 0).then(|| Drc::new(self.drc));
+        Ok(Server { builder: self, datagrams, drc, stop, stopped })
     }
 
     /// Builds and runs.
@@ -204,6 +226,7 @@ impl Server {
             limits: SvcLimits::default(),
             conns: ConnLimits { total: 65_536, per_peer: 32_768, unvalidated: 1024 },
             max_pages: 262_144,
+            drc: DrcLimits::default(),
         }
     }
 
@@ -212,9 +235,18 @@ impl Server {
         self.builder.endpoints.iter().map(Endpoint::url).collect()
     }
 
+    /// Number and version of each program offered.
+    pub fn programs(&self) -> Vec<(u32, u32)> {
+        let versions = |p: &Arc<dyn Program>| {
+            let number = p.number();
+            p.versions().iter().map(|v| (number, v.vers)).collect::<Vec<_>>()
+        };
+        self.builder.programs.iter().flat_map(versions).collect()
+    }
+
     /// A handle that stops the server.
     pub fn handle(&self) -> Handle {
-        Handle { stop: self.stop.clone() }
+        Handle { stop: self.stop.clone(), drc: self.drc.clone() }
     }
 
     /// Serves until [`Handle::stop`].
@@ -225,6 +257,8 @@ impl Server {
         let depot = PageDepot::new(MappedSource, b.max_pages);
         let helpers = Helpers::new();
         let totals = Arc::new(Totals::default());
+        let drc = self.drc;
+        let start = Instant::now();
         let stop = Arc::new(AtomicBool::new(false));
         let (ready_tx, ready_rx) = mpsc::channel();
 
@@ -235,35 +269,35 @@ impl Server {
             let mailbox = Arc::new(WorkerMailbox::new(Waker::new(poll.registry(), WAKE)?));
             workers.push(mailbox.clone());
             let (programs, depot, helpers) = (b.programs.clone(), depot.clone(), helpers.clone());
-            let (ready, limits, pin) = (ready_tx.clone(), b.limits, b.pin);
+            let (ready, limits, pin, drc) = (ready_tx.clone(), b.limits, b.pin, drc.clone());
             joins.push(thread::Builder::new().name(format!("rpc-{i}")).spawn(move || {
                 if pin {
                     pin_to(i);
                 }
-                let service = match Service::attach(&programs) {
+                let service = match attach(&programs, drc) {
                     Ok(s) => s,
                     Err(e) => return drop(ready.send(Err(e))),
                 };
                 let svc = SvcWorker::new(service, PagePool::new(depot), limits, mailbox.clone(), helpers);
                 let _ = ready.send(Ok(()));
                 drop(ready);
-                WorkerThread { poll, svc, mailbox }.run();
+                WorkerThread { poll, svc, mailbox, start }.run();
             })?);
         }
         let mut helper_joins = Vec::new();
         for i in 0..n_helpers {
             let (programs, depot, helpers) = (b.programs.clone(), depot.clone(), helpers.clone());
-            let ready = ready_tx.clone();
-            helper_joins.push(thread::Builder::new().name(format!("rpc-help-{i}")).spawn(move || {
-                match Service::attach(&programs) {
+            let (ready, drc) = (ready_tx.clone(), drc.clone());
+            helper_joins.push(thread::Builder::new().name(format!("rpc-help-{i}")).spawn(
+                move || match attach(&programs, drc) {
                     Ok(s) => {
                         let _ = ready.send(Ok(()));
                         drop(ready);
-                        helpers.run(s, depot);
+                        helpers.run(s, depot, start);
                     }
                     Err(e) => drop(ready.send(Err(e))),
-                }
-            })?);
+                },
+            )?);
         }
         drop(ready_tx);
 
@@ -324,6 +358,18 @@ impl Server {
             None => Ok(()),
         }
     }
+}
+
+/// The calling thread's entry into the programs.
+fn attach(
+    programs: &[Arc<dyn Program>],
+    drc: Option<Arc<Drc>>,
+) -> Result<Service, Box<dyn std::error::Error + Send + Sync>> {
+    let mut service = Service::attach(programs)?;
+    if let Some(drc) = drc {
+        service.set_duplicate_cache(drc);
+    }
+    Ok(service)
 }
 
 /// Binds the calling thread to the `i`-th core that it may use.

@@ -20,12 +20,14 @@ pub(super) struct WorkerThread {
     pub(super) poll: Poll,
     pub(super) svc: SvcWorker<Managed>,
     pub(super) mailbox: Arc<WorkerMailbox>,
+    /// When the server started: zero of the clock that all its threads share.
+    pub(super) start: Instant,
 }
 
 impl WorkerThread {
     /// The thread's life: returns when the server has stopped.
     pub(super) fn run(mut self) {
-        let start = Instant::now();
+        let start = self.start;
         let mut events = Events::with_capacity(EVENTS);
         let mut next_tick = TICK;
         let mut deadline: Option<Duration> = None;

@@ -1,7 +1,5 @@
 //! RPC over TCP (RFC 5531 section 11).
 
-mod client;
-
 use crate::class::{Endpoint, Listener, PolledXprt, XprtClass};
 use crate::inet::bind_first;
 use crate::stream::StreamXprt;
@@ -12,7 +10,7 @@ use std::net::SocketAddr;
 use sunrpc::xprt::{PeerAddr, XprtCaps};
 
 /// The class `tcp`.
-pub(crate) const CLASS: XprtClass = XprtClass { scheme: "tcp", listen, connect: client::connect };
+pub(crate) const CLASS: XprtClass = XprtClass { scheme: "tcp", listen, connect: crate::clnt::tcp::connect };
 
 const CAPS: XprtCaps =
     XprtCaps { class: "tcp", stream: true, congestion_control: true, max_payload: 1 << 20 };

@@ -10,12 +10,11 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use sunrpc::clnt::CallXprt;
 use sunrpc_sys::datagram;
 use xprt::{MAX_PAYLOAD, UdpXprt};
 
 /// The class `udp`.
-pub(crate) const CLASS: XprtClass = XprtClass { scheme: "udp", listen, connect };
+pub(crate) const CLASS: XprtClass = XprtClass { scheme: "udp", listen, connect: crate::clnt::udp::connect };
 
 /// Calls whose payloads a socket's buffers hold, each way.
 const IN_BUFFERS: usize = 32;
@@ -31,10 +30,6 @@ fn listen(addr: &str) -> io::Result<Endpoint> {
     let first = bind_first(addr, |a| bind(a, false))?;
     let addr = first.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
     Ok(Endpoint::Datagrams(Box::new(UdpEndpoint { addr, first: Some(first) })))
-}
-
-fn connect(_addr: &str) -> io::Result<Box<dyn CallXprt + Send>> {
-    Err(io::Error::new(io::ErrorKind::Unsupported, "no client over UDP in this release; use tcp://"))
 }
 
 /// A socket on `addr`. Only one that comes `later` shares the port from the start: so the first finds out whether

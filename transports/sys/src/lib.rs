@@ -13,6 +13,7 @@
 //! | [`attr`] | mode, owner, times, access checks |
 //! | [`cred`] | a thread's file-system identity and capabilities |
 //! | [`datagram`] | datagrams in batches, with the address they were sent to |
+//! | [`poll`] | waiting for one descriptor |
 //! | [`slab`] | anonymous memory that a page pool carves up |
 //! | [`thread`] | CPU affinity, limits, resource use |
 
@@ -23,6 +24,7 @@ pub mod dir;
 pub mod handle;
 pub mod io;
 pub mod open;
+pub mod poll;
 pub mod slab;
 pub mod stat;
 pub mod thread;

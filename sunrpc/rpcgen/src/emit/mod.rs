@@ -60,7 +60,7 @@ impl Emit<'_> {
         line!(self, "use ::sunrpc::page::{{PageWriter, Pages, Payload}};");
         if !self.model.programs.is_empty() {
             line!(self, "#[allow(unused_imports)]");
-            line!(self, "use ::sunrpc::clnt::{{CallXprt, Client, ClntError}};");
+            line!(self, "use ::sunrpc::clnt::{{CallOptions, CallXprt, Client, ClntError, Pending, Repeat}};");
             line!(self, "#[allow(unused_imports)]");
             line!(self, "use ::sunrpc::svc::{{");
             line!(self, "    Call, Dispatch, Flow, Outcome, ProcInfo, Program, RpcError, VersionInfo,");
