@@ -10,7 +10,8 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
-use sunrpc_transports::class;
+use sunrpc::clnt::Client;
+use sunrpc_transports::{class, connect};
 
 /// A path of this test's own, where there is nothing.
 fn path(name: &str) -> PathBuf {
@@ -45,6 +46,8 @@ fn the_kernel_tells_who_calls() {
     let big = [&(1u32 << 20).to_be_bytes()[..], &vec![9; 1 << 20]].concat();
     assert!(exchange(&mut s, ECHO, &big)[24..] == big);
     assert_eq!(words(&exchange(&mut s, SLOW, &7u32.to_be_bytes()))[6], 8);
+    let mut c = Client::new(connect(&r.urls[1]).unwrap(), PROG, 1);
+    assert_eq!(c.call::<u32, u32>(LATER, &5).unwrap(), 7);
     r.stop();
     assert!(!p.exists(), "the file is removed at the end");
 }

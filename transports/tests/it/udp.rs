@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
-use sunrpc_transports::{Builder, Server};
+use sunrpc::clnt::Client;
+use sunrpc_transports::{Builder, Server, connect};
 
 /// A server on every address of both families (where there are both), and its UDP port.
 fn server(tune: impl FnOnce(Builder) -> Builder) -> (Running, u16) {
@@ -57,6 +58,16 @@ fn replies_come_from_the_address_that_was_called() {
     let r = start(|b| b.listen("udp://0.0.0.0:0").unwrap());
     let port = r.urls[1].rsplit_once(':').unwrap().1.parse().unwrap();
     assert_answers(&client("127.0.0.3", port), 9);
+    r.stop();
+}
+
+#[test]
+fn our_own_client_calls() {
+    let (r, port) = server(|b| b);
+    let mut c = Client::new(connect(&format!("udp://127.0.0.1:{port}")).unwrap(), PROG, 1);
+    c.call::<(), ()>(NULL, &()).unwrap();
+    assert_eq!(c.call::<u32, u32>(SLOW, &5).unwrap(), 6);
+    assert_eq!(c.call::<u32, u32>(LATER, &5).unwrap(), 7);
     r.stop();
 }
 
