@@ -185,7 +185,7 @@ fn open_well_known(program: Arc<Rpcbind>, urls: &[String]) -> Result<Option<Serv
         // The endpoint is opened before the builder is touched, which it would not survive.
         match class::listen(&url) {
             Ok(endpoint) => {
-                server = server.listener(endpoint);
+                server = server.endpoint(endpoint);
                 open_to_all(&url);
                 open.push(url);
             }

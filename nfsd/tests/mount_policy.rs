@@ -19,7 +19,7 @@ use sunrpc::page::{PagePool, XdrBuf};
 use sunrpc::record::Record;
 use sunrpc::svc::{Delivery, Disposition, Env, Mailbox, Program, Service};
 use sunrpc::xdr::{Decode, Decoder, Encode, to_vec};
-use sunrpc::xprt::{PeerAddr, XprtCaps, XprtId};
+use sunrpc::xprt::{PeerAddr, Route, XprtCaps, XprtId};
 
 struct NoMail;
 
@@ -100,7 +100,7 @@ impl Host {
         let (stream, congestion_control) = (self.stream, self.stream);
         let caps = XprtCaps { class: "test", stream, congestion_control, max_payload: 1 << 20 };
         let env = Env {
-            peer: &self.peer,
+            route: &Route::stream(self.peer),
             caps: &caps,
             xprt: XprtId { slot: 0, generation: 0 },
             mailbox: &self.mailbox,

@@ -11,7 +11,7 @@ use sunrpc::svc::{
     Service, VersionInfo,
 };
 use sunrpc::xdr::{Decoder, XdrWrite};
-use sunrpc::xprt::{PeerAddr, XprtCaps, XprtId};
+use sunrpc::xprt::{PeerAddr, Route, XprtCaps, XprtId};
 
 const PROG: u32 = 0x2000_0002;
 /// Counts its runs; the argument tells how it ends.
@@ -128,7 +128,7 @@ impl Thread {
         let caps =
             XprtCaps { class: "test", stream: self.stream, congestion_control: true, max_payload: 1 << 20 };
         let env = Env {
-            peer: &self.peer,
+            route: &Route::stream(self.peer),
             caps: &caps,
             xprt: XprtId { slot: 0, generation: 0 },
             mailbox: &self.mailbox,

@@ -10,7 +10,7 @@ use sunrpc::record::Record;
 use sunrpc::rpcbind::proto::*;
 use sunrpc::rpcbind::{Host, MAX_REMOTE_LIST, Mapping, Netid, PROGRAM, Pmap, Registry, Rpcb, Rpcbind, Uaddr};
 use sunrpc::svc::{Delivery, Disposition, Env, Mailbox, Program, Service};
-use sunrpc::xprt::{PeerAddr, XprtCaps, XprtId};
+use sunrpc::xprt::{PeerAddr, Route, XprtCaps, XprtId};
 
 struct NoMail;
 
@@ -40,7 +40,7 @@ impl CallXprt for &mut Caller {
     fn roundtrip(&mut self, _: u32, call: &[u8]) -> std::io::Result<Vec<u8>> {
         let mut out = XdrBuf::new();
         let env = Env {
-            peer: &self.peer,
+            route: &Route::stream(self.peer),
             caps: &self.caps,
             xprt: XprtId { slot: 0, generation: 0 },
             mailbox: &self.mailbox,

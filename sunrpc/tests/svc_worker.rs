@@ -12,7 +12,9 @@ use sunrpc::svc::{
     SvcLimits, SvcWorker, VersionInfo,
 };
 use sunrpc::xdr::{Decoder, XdrWrite};
-use sunrpc::xprt::{Incoming, PeerAddr, RecordSink, Recv, Room, Xprt, XprtCaps, XprtError, XprtId, bits};
+use sunrpc::xprt::{
+    Incoming, PeerAddr, RecordSink, Recv, Room, Route, Xprt, XprtCaps, XprtError, XprtId, bits,
+};
 
 const PROG: u32 = 0x2000_0001;
 const NULL: u32 = 0;
@@ -128,7 +130,7 @@ impl Xprt for FakeXprt {
         }
     }
 
-    fn sendto(&mut self, replies: &mut XdrBuf) {
+    fn sendto(&mut self, replies: &mut XdrBuf, _route: &Route) {
         self.tx.borrow_mut().extend(replies.drain());
     }
 
@@ -225,7 +227,8 @@ impl Rig {
     }
 
     fn answer(&mut self, job: &Job) {
-        self.w.deliver(Delivery { to: job.from, reply: Reply::Bytes(vec![0x80, 0, 0, 4, 0, 0, 0, 99]) });
+        let reply = Reply::Bytes(vec![0x80, 0, 0, 4, 0, 0, 0, 99]);
+        self.w.deliver(Delivery { to: job.from, route: job.route, reply });
     }
 
     /// After everything is closed, every page is back.

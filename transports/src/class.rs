@@ -23,13 +23,49 @@ pub trait Listener: Send {
     fn url(&self) -> String;
 }
 
+/// A bound address for datagrams. Each worker has a transport of its own on it.
+pub trait Datagrams: Send {
+    /// The next worker's transport.
+    ///
+    /// # Errors
+    /// Those of opening one more socket.
+    fn open(&mut self) -> io::Result<Box<dyn PolledXprt>>;
+
+    /// Its address, as a URL that a client can use.
+    fn url(&self) -> String;
+}
+
+/// Where a server can be called.
+pub enum Endpoint {
+    /// Yields connections.
+    Listener(Box<dyn Listener>),
+    /// Yields one transport for each worker.
+    Datagrams(Box<dyn Datagrams>),
+}
+
+impl Endpoint {
+    /// Its address, as a URL that a client can use.
+    pub fn url(&self) -> String {
+        match self {
+            Endpoint::Listener(l) => l.url(),
+            Endpoint::Datagrams(d) => d.url(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Endpoint({})", self.url())
+    }
+}
+
 /// One transport class.
 #[derive(Clone, Copy)]
 pub struct XprtClass {
     /// URL scheme.
     pub scheme: &'static str,
-    /// Opens a listening endpoint at what follows `scheme://`.
-    pub listen: fn(&str) -> io::Result<Box<dyn Listener>>,
+    /// Opens an endpoint at what follows `scheme://`.
+    pub listen: fn(&str) -> io::Result<Endpoint>,
     /// Connects a client to what follows `scheme://`.
     pub connect: fn(&str) -> io::Result<Box<dyn CallXprt + Send>>,
 }
@@ -44,10 +80,14 @@ impl std::fmt::Debug for XprtClass {
 pub const CLASSES: &[XprtClass] = &[
     #[cfg(feature = "tcp")]
     crate::tcp::CLASS,
+    #[cfg(feature = "udp")]
+    crate::udp::CLASS,
+    #[cfg(feature = "local")]
+    crate::local::CLASS,
 ];
 
 /// Classes that exist, with the cargo feature that builds each in.
-const KNOWN: &[(&str, &str)] = &[("tcp", "tcp")];
+const KNOWN: &[(&str, &str)] = &[("tcp", "tcp"), ("udp", "udp"), ("local", "local")];
 
 /// Why a URL names no usable transport.
 #[derive(Debug, thiserror::Error)]
@@ -75,14 +115,11 @@ fn built_in() -> String {
     CLASSES.iter().map(|c| c.scheme).collect::<Vec<_>>().join(", ")
 }
 
-/// Finds the class of a URL and what follows the scheme.
+/// Finds the class of a URL and what follows the scheme. The slashes may be left out: `local:/run/name.sock`.
 pub fn find(url: &str) -> Result<(&'static XprtClass, &str), ClassError> {
-    let (scheme, rest) = match url.split_once("://") {
-        Some((s, r)) => (s, r),
-        None => match url.split_once(':') {
-            Some((s, r)) if KNOWN.iter().any(|(k, _)| *k == s) => (s, r),
-            _ => return Err(ClassError::NoScheme(url.to_owned())),
-        },
+    let (scheme, rest) = match url.split_once(':') {
+        Some((s, r)) if KNOWN.iter().any(|(k, _)| *k == s) => (s, r.strip_prefix("//").unwrap_or(r)),
+        _ => url.split_once("://").ok_or_else(|| ClassError::NoScheme(url.to_owned()))?,
     };
     if let Some(c) = CLASSES.iter().find(|c| c.scheme == scheme) {
         return Ok((c, rest));
@@ -101,7 +138,7 @@ pub enum ListenError {
     #[error(transparent)]
     Class(#[from] ClassError),
     /// The system refused.
-    #[error("cannot listen on {url}: {err}{}", listen_hint(.err))]
+    #[error("cannot listen on {url}: {err}{}", listen_hint(.url, .err))]
     Io {
         /// The URL asked for.
         url: String,
@@ -110,17 +147,20 @@ pub enum ListenError {
     },
 }
 
-fn listen_hint(err: &io::Error) -> &'static str {
+fn listen_hint(url: &str, err: &io::Error) -> &'static str {
     match err.kind() {
         io::ErrorKind::AddrInUse => " (another server is running there; stop it or choose another port)",
+        io::ErrorKind::PermissionDenied if url.starts_with("local:") => {
+            " (the directory must be there and writable to this user)"
+        }
         io::ErrorKind::PermissionDenied => " (ports below 1024 need root; choose a higher one)",
         io::ErrorKind::AddrNotAvailable => " (no interface of this host has that address)",
         _ => "",
     }
 }
 
-/// Opens a listening endpoint.
-pub fn listen(url: &str) -> Result<Box<dyn Listener>, ListenError> {
+/// Opens an endpoint of a server.
+pub fn listen(url: &str) -> Result<Endpoint, ListenError> {
     let (class, rest) = find(url)?;
     (class.listen)(rest).map_err(|err| ListenError::Io { url: url.to_owned(), err })
 }
@@ -184,11 +224,12 @@ mod tests {
         assert!(msg("quic://x").is_err_and(|m| m.starts_with("unknown transport `quic`; built in:")));
     }
 
-    #[cfg(feature = "tcp")]
     #[test]
     fn address_in_use_is_explained() {
-        let l = listen("tcp://127.0.0.1:0").unwrap();
-        let r = listen(&l.url());
-        assert!(r.is_err_and(|e| e.to_string().contains("another server")));
+        for class in CLASSES.iter().filter(|c| ["tcp", "udp"].contains(&c.scheme)) {
+            let l = listen(&format!("{}://127.0.0.1:0", class.scheme)).unwrap();
+            let r = listen(&l.url());
+            assert!(r.is_err_and(|e| e.to_string().contains("another server")), "{class:?}");
+        }
     }
 }

@@ -5,10 +5,18 @@
 
 pub mod class;
 pub mod clnt;
+#[cfg(any(feature = "tcp", feature = "udp"))]
+mod inet;
+#[cfg(feature = "local")]
+mod local;
 mod reactor;
 pub mod rpcbind;
+#[cfg(any(feature = "tcp", feature = "local"))]
+mod stream;
 #[cfg(feature = "tcp")]
 mod tcp;
+#[cfg(feature = "udp")]
+mod udp;
 
 /// The snippets of `docs/client.md` compile.
 #[cfg(doctest)]

@@ -25,7 +25,7 @@ Examples:
 `nfsd DIR` is short for `nfsd serve DIR`; a directory named like a command is written ./serve.
 
 Configuration file (every key is optional but `path`):
-  listen = [\"tcp://[::]:2049\"]
+  listen = [\"tcp://[::]:2049\", \"udp://[::]:2049\"]   # or \"local:/run/nfsd.sock\", \"local:@name\"
   threads = 4
   state_dir = \"/var/lib/nfsd\"
   rpcbind = \"auto\"                  # or \"embedded\", \"system\", \"off\"
@@ -73,7 +73,7 @@ pub struct ServeArgs {
     #[arg(value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
 
-    /// Where to listen, for NFS and MOUNT alike; may be repeated [default: tcp://[::]:2049, which takes IPv4 too]
+    /// Where to listen, for NFS and MOUNT alike: tcp://, udp://, or local:PATH; may be repeated [default: tcp://[::]:2049 and udp://[::]:2049, which take IPv4 too]
     #[arg(long, value_name = "URL")]
     pub listen: Vec<String>,
 
@@ -81,7 +81,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "CIDR[,...]", value_delimiter = ',')]
     pub clients: Vec<String>,
 
-    /// Accept source ports above 1023, which any user of a client may have
+    /// Accept source ports above 1023, and local sockets of users other than root: any user of a client may have them
     #[arg(long)]
     pub insecure: bool,
 

@@ -15,8 +15,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use sunrpc_transports::class;
 
-/// Where the server listens unless told otherwise: all addresses of both families.
-pub const DEFAULT_LISTEN: &str = "tcp://[::]:2049";
+/// Where the server listens unless told otherwise, as far as it is built in: all addresses of both families.
+pub const DEFAULT_LISTEN: [&str; 2] = ["tcp://[::]:2049", "udp://[::]:2049"];
 /// Most worker threads.
 pub const MAX_THREADS: usize = 1024;
 /// Longest name of an export, in bytes: MNTPATHLEN (RFC 1813 section 5.1.2).
@@ -203,12 +203,16 @@ fn listen(
     let (urls, at) = match file {
         _ if !args.listen.is_empty() => (args.listen.clone(), None),
         Some(f) if f.get_ref().0.is_empty() => {
-            return Err(
-                src.error(f.span(), format!("listen is empty; leave it out for \"{DEFAULT_LISTEN}\""))
-            );
+            return Err(src.error(
+                f.span(),
+                format!("listen is empty; leave it out for {}", DEFAULT_LISTEN.join(" and ")),
+            ));
         }
         Some(f) => (f.get_ref().0.clone(), Some(f.span())),
-        None => (vec![DEFAULT_LISTEN.to_owned()], None),
+        None => {
+            let built_in = DEFAULT_LISTEN.iter().filter(|u| class::find(u).is_ok());
+            (built_in.map(|u| (*u).to_owned()).collect(), None)
+        }
     };
     let fail = |message: String| match &at {
         Some(at) => src.error(at.clone(), message),

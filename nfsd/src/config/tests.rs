@@ -51,7 +51,7 @@ impl Place {
 fn a_directory_is_enough() {
     let p = Place::new();
     let s = p.load("@/a").unwrap();
-    assert_eq!(s.listen, ["tcp://[::]:2049"]);
+    assert_eq!(s.listen, DEFAULT_LISTEN);
     assert_eq!((s.threads, s.log_level.as_str(), s.rpcbind), (3, "info", RpcbindMode::Auto));
     assert_eq!(s.state_dir, p.0.path().join("home/.local/state/nfsd"));
     let mut want = ExportSettings::new(p.expand("@/a").into());
@@ -184,7 +184,7 @@ fn mistakes_in_the_file_name_line_and_remedy() {
         ("[[export]]\npath = \"@/f\"\n".into(), "2: ", "not a directory"),
         (export("\n[[export]]\npath = \"@/l\""), "5: ", "twice"),
         ("threads = 0\n".into(), "1: ", "1 to 1024"),
-        ("\nlisten = []\n".into(), "2: ", DEFAULT_LISTEN),
+        ("\nlisten = []\n".into(), "2: ", DEFAULT_LISTEN[0]),
         ("listen = [\"2049\"]\n".into(), "1: ", "SCHEME://ADDRESS"),
         ("listen = [\"tcp://[::]:1\", \"tcp://[::]:1\"]\n".into(), "1: ", "twice"),
         ("state_dir = \"state\"\n".into(), "1: ", "absolute"),

@@ -194,6 +194,7 @@ impl ExportSettings {
             match why {
                 Why::Address => Refusal::NotAClient { client, export },
                 Why::Port(port) => Refusal::SourcePort { client, port, export },
+                Why::User(uid) => Refusal::LocalUser { uid, export },
             }
         })
     }
@@ -211,6 +212,8 @@ impl ExportSettings {
         }
         match peer {
             PeerAddr::Inet(a) if a.port() >= 1024 && !self.insecure => Err(Why::Port(a.port())),
+            // The same trust: only root is believed what it says of users.
+            PeerAddr::Local { uid, .. } if *uid != 0 && !self.insecure => Err(Why::User(*uid)),
             _ => Ok(()),
         }
     }
@@ -252,12 +255,13 @@ impl ExportSettings {
 enum Why {
     Address,
     Port(u16),
+    User(u32),
 }
 
 fn address(peer: &PeerAddr) -> IpAddr {
     match peer {
         PeerAddr::Inet(a) => a.ip(),
-        // A local process is this host; it has no port, and the kernel vouches for it.
+        // A local process is this host.
         PeerAddr::Local { .. } => IpAddr::V4(Ipv4Addr::LOCALHOST),
     }
 }
@@ -278,6 +282,13 @@ pub enum Refusal {
         client: IpAddr,
         /// Its port.
         port: u16,
+        /// The export's directory.
+        export: PathBuf,
+    },
+    /// A local process of an ordinary user.
+    LocalUser {
+        /// The user.
+        uid: u32,
         /// The export's directory.
         export: PathBuf,
     },
@@ -308,6 +319,12 @@ impl fmt::Display for Refusal {
                 f,
                 "{client} calls from source port {port}, which any user there may have, and {} wants one below 1024: \
                  add --insecure (or `insecure = true` in the configuration file)",
+                export.display()
+            ),
+            Refusal::LocalUser { uid, export } => write!(
+                f,
+                "a local process of user {uid} calls, which could pass for any other, and {} wants root: add --insecure \
+                 (or `insecure = true` in the configuration file)",
                 export.display()
             ),
             Refusal::Flavor { flavor, export } => {
@@ -348,7 +365,11 @@ mod tests {
         for no in ["10.0.0.5:700", "[::ffff:10.0.0.5]:700", "[fe80::1]:700", "[::2]:700", "128.0.0.1:700"] {
             assert!(matches!(srv().admit(&peer(no)), Err(Refusal::NotAClient { .. })), "{no}");
         }
-        assert_eq!(srv().admit(&PeerAddr::Local { uid: 5, pid: 6 }), Ok(()));
+        assert_eq!(srv().admit(&PeerAddr::Local { uid: 0, pid: 6 }), Ok(()));
+        let e = srv().admit(&PeerAddr::Local { uid: 5, pid: 6 }).unwrap_err().to_string();
+        assert!(e.contains("--insecure") && e.contains("user 5"), "{e}");
+        let insecure = ExportSettings { insecure: true, ..srv() };
+        assert_eq!(insecure.admit(&PeerAddr::Local { uid: 5, pid: 6 }), Ok(()));
         assert!(Clients::this_host().is_this_host());
     }
 

@@ -22,7 +22,7 @@ impl Refusals {
     pub fn client(&self, why: &Refusal) {
         let kind = match why {
             Refusal::NotAClient { .. } => 0,
-            Refusal::SourcePort { .. } => 1,
+            Refusal::SourcePort { .. } | Refusal::LocalUser { .. } => 1,
             Refusal::Flavor { .. } => 2,
         };
         self.line(kind, || why);

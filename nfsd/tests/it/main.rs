@@ -1,6 +1,7 @@
-//! The `nfsd` program as its users meet it: started from the command line, spoken to over TCP.
+//! The `nfsd` program as its users meet it: started from the command line, spoken to by sockets.
 #![allow(unreachable_pub, clippy::unwrap_used)]
 
+mod datagrams;
 mod examples;
 mod footprint;
 mod foreign;

@@ -74,6 +74,20 @@ impl Server {
         self.child.wait().unwrap()
     }
 
+    #[allow(dead_code)] // as above
+    /// The UDP port among those that the kernel lists as this process's.
+    pub fn udp_port(&self) -> u16 {
+        let fds = std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap();
+        let links = fds.filter_map(|f| std::fs::read_link(f.unwrap().path()).ok());
+        let sockets: Vec<String> = links
+            .filter_map(|l| Some(l.to_str()?.strip_prefix("socket:[")?.trim_end_matches(']').to_owned()))
+            .collect();
+        let table = std::fs::read_to_string("/proc/net/udp").unwrap();
+        let mut lines = table.lines().map(|l| l.split_whitespace().collect::<Vec<_>>());
+        let line = lines.find(|l| l.get(9).is_some_and(|i| sockets.iter().any(|s| s == i))).unwrap();
+        u16::from_str_radix(line[1].split_once(':').unwrap().1, 16).unwrap()
+    }
+
     pub fn connect(&self) -> TcpStream {
         let s = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         s.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -13,7 +13,7 @@ use sunrpc::page::{PagePool, XdrBuf};
 use sunrpc::record::Record;
 use sunrpc::svc::{Delivery, Disposition, Env, Mailbox, Service};
 use sunrpc::xdr::{Decode, Decoder, Encode, to_vec};
-use sunrpc::xprt::{PeerAddr, XprtCaps, XprtId};
+use sunrpc::xprt::{PeerAddr, Route, XprtCaps, XprtId};
 
 struct NoMail;
 
@@ -77,7 +77,7 @@ impl Rig {
     pub fn record(&mut self, call: Record<'_>) -> Answer {
         let xprt = XprtId { slot: 0, generation: 0 };
         let env = Env {
-            peer: &self.peer,
+            route: &Route::stream(self.peer),
             caps: &CAPS,
             xprt,
             mailbox: &self.mailbox,

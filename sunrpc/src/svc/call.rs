@@ -7,7 +7,7 @@ use crate::drc::Claim;
 use crate::msg::{self, AcceptStat, AuthStat, OpaqueAuth, SUCCESS_HEADER};
 use crate::record::LAST_FRAGMENT;
 use crate::xdr::{Encode, VecWriter, XdrError, XdrWrite};
-use crate::xprt::{PeerAddr, XprtCaps, XprtId};
+use crate::xprt::{PeerAddr, Route, XprtCaps, XprtId};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -111,6 +111,7 @@ pub struct Call<'a> {
     pub blocking: bool,
     pub(super) mailbox: &'a Arc<dyn Mailbox>,
     pub(super) xprt: XprtId,
+    pub(super) route: &'a Route,
     /// Goes with the duty to answer.
     pub(super) claim: Cell<Option<Claim>>,
 }
@@ -135,6 +136,7 @@ impl Call<'_> {
             mailbox: Some(self.mailbox.clone()),
             claim: self.claim.take(),
             xprt: self.xprt,
+            route: *self.route,
             xid: self.xid,
             stream: self.caps.stream,
             limit: self.caps.max_payload as usize + 4096,
@@ -149,6 +151,7 @@ pub struct Responder<T> {
     mailbox: Option<Arc<dyn Mailbox>>,
     claim: Option<Claim>,
     xprt: XprtId,
+    route: Route,
     xid: u32,
     stream: bool,
     limit: usize,
@@ -191,7 +194,7 @@ impl<T> Responder<T> {
         } else {
             bytes.drain(..4);
         }
-        mailbox.post(Delivery { to: self.xprt, reply: Reply::Bytes(bytes) });
+        mailbox.post(Delivery { to: self.xprt, route: self.route, reply: Reply::Bytes(bytes) });
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::drc::Claim;
 use crate::page::{PagePool, PageSpan, XdrBuf};
 use crate::record::Record;
-use crate::xprt::{PeerAddr, XprtCaps, XprtId};
+use crate::xprt::{Route, XprtCaps, XprtId};
 use std::sync::Arc;
 
 /// A record that owns its memory.
@@ -33,8 +33,8 @@ pub struct Job {
     pub record: OwnedRecord,
     /// Where it came from.
     pub from: XprtId,
-    /// The other end.
-    pub peer: PeerAddr,
+    /// The way back.
+    pub route: Route,
     /// The transport's properties.
     pub caps: XprtCaps,
     /// The owner's mailbox.
@@ -45,7 +45,10 @@ pub struct Job {
 
 impl std::fmt::Debug for Job {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Job").field("from", &self.from).field("peer", &self.peer).finish_non_exhaustive()
+        f.debug_struct("Job")
+            .field("from", &self.from)
+            .field("peer", &self.route.peer)
+            .finish_non_exhaustive()
     }
 }
 
@@ -74,6 +77,8 @@ pub enum Reply {
 pub struct Delivery {
     /// The transport.
     pub to: XprtId,
+    /// The way of its call.
+    pub route: Route,
     /// The reply.
     pub reply: Reply,
 }

@@ -9,7 +9,7 @@ use crate::msg::{self, AcceptStat, AuthStat, CallHeader, HeaderError, OpaqueAuth
 use crate::page::{PagePool, PageWriter, XdrBuf};
 use crate::record::{LAST_FRAGMENT, Record};
 use crate::xdr::{Decoder, XdrError, XdrWrite};
-use crate::xprt::{PeerAddr, XprtCaps, XprtId};
+use crate::xprt::{Route, XprtCaps, XprtId};
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ const MAX_HEADER: usize = 4 + 24 + 400 + 8;
 /// Where a call came from.
 #[derive(Clone, Copy)]
 pub struct Env<'a> {
-    /// The other end.
-    pub peer: &'a PeerAddr,
+    /// The other end, and the way back.
+    pub route: &'a Route,
     /// The transport's properties.
     pub caps: &'a XprtCaps,
     /// The transport.
@@ -30,7 +30,7 @@ pub struct Env<'a> {
     pub mailbox: &'a Arc<dyn Mailbox>,
     /// True on helper threads.
     pub blocking: bool,
-    /// An earlier call validated the connection.
+    /// An earlier call validated the connection; never so for datagrams.
     pub validated: bool,
 }
 
@@ -282,7 +282,7 @@ impl Service {
     /// until it is given once.
     #[inline]
     fn validates(&self, at: usize, env: &Env<'_>) -> bool {
-        env.validated || self.bound.get(at).is_some_and(|b| b.program.admits(env.peer))
+        env.validated || self.bound.get(at).is_some_and(|b| b.program.admits(&env.route.peer))
     }
 
     /// What the duplicate request cache says. Calls that no export admits must not push out others' results.
@@ -297,7 +297,7 @@ impl Service {
         match &self.drc {
             Some(drc) if self.validates(at, env) => {
                 let target = (h.prog, h.vers, h.proc);
-                drc.begin(&CallId { peer: env.peer, cred, xid: h.xid, target }, args)
+                drc.begin(&CallId { peer: &env.route.peer, cred, xid: h.xid, target }, args)
             }
             _ => Begin::Run(None),
         }
@@ -342,7 +342,12 @@ impl Service {
     ) -> Result<Flow, RpcError> {
         let full = |_| RpcError::SystemErr;
         let before = out.len();
-        let mut w = PageWriter::new(out, pool, info.max_result as usize + MAX_HEADER);
+        let mut most = info.max_result;
+        if !env.caps.stream {
+            // A reply is one datagram: bulk and what comes with it, or SYSTEM_ERR.
+            most = most.min(env.caps.max_payload + 4096);
+        }
+        let mut w = PageWriter::new(out, pool, most as usize + MAX_HEADER);
         // Record mark and header in one piece.
         let mark = if env.caps.stream { Some(w.reserve(28).map_err(full)?) } else { None };
         let header = match mark {
@@ -356,11 +361,12 @@ impl Service {
             vers: h.vers,
             proc: h.proc,
             cred,
-            peer: env.peer,
+            peer: &env.route.peer,
             caps: env.caps,
             blocking: env.blocking,
             mailbox: env.mailbox,
             xprt: env.xprt,
+            route: env.route,
             claim: Cell::new(claim.take()),
         };
         let at = self.bound.get(at).map_or(usize::MAX, |b| b.dispatcher);

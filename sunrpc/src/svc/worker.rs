@@ -8,7 +8,9 @@ use super::job::{Delivery, Job, Mailbox, Offload, Reply};
 use super::service::{Disposition, Env, Service};
 use crate::page::{PAGE_SIZE, PagePool, PageWriter, XdrBuf};
 use crate::xdr::XdrWrite;
-use crate::xprt::{Incoming, PeerAddr, RecordSink, Recv, Room, Xprt, XprtCaps, XprtError, XprtId, bits};
+use crate::xprt::{
+    Incoming, PeerAddr, RecordSink, Recv, Room, Route, Xprt, XprtCaps, XprtError, XprtId, bits,
+};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -65,11 +67,17 @@ pub struct WorkerStats {
     /// Deliveries whose transport was gone.
     pub orphaned: u64,
     pub no_pages: u64,
+    /// Datagrams that were no call.
+    pub ignored: u64,
 }
 
 struct Entry<X> {
     x: X,
     generation: u32,
+    /// Its calls come from one peer, and it ends with it. Nothing of a peer closes a transport of datagrams.
+    stream: bool,
+    /// Bytes of queued replies beyond which it is not read.
+    send_queue: usize,
     bits: u8,
     /// In the ready queue.
     ready: bool,
@@ -111,6 +119,8 @@ pub struct SvcWorker<X> {
     service: Service,
     room: Room,
     out: XdrBuf,
+    /// Replies of one turn that go their own ways. The buffers stay.
+    datagrams: Vec<(XdrBuf, Route)>,
     mailbox: Arc<dyn Mailbox>,
     offload: Arc<dyn Offload>,
     limits: SvcLimits,
@@ -142,6 +152,7 @@ impl<X: Xprt> SvcWorker<X> {
             service,
             room: Room { pool, scratch: vec![0; limits.scratch].into_boxed_slice() },
             out: XdrBuf::new(),
+            datagrams: Vec::new(),
             mailbox,
             offload,
             limits,
@@ -158,9 +169,12 @@ impl<X: Xprt> SvcWorker<X> {
             self.generations.resize(slot + 1, 0);
         }
         let generation = self.generations.get(slot).copied().unwrap_or(0);
+        let (stream, send_queue) = (x.caps().stream, self.limits.send_queue.min(x.queue_max()));
         self.xprts.insert(Entry {
             x,
             generation,
+            stream,
+            send_queue,
             bits: bits::DATA,
             ready: true,
             blocked: false,
@@ -220,19 +234,21 @@ impl<X: Xprt> SvcWorker<X> {
         };
         e.in_flight = e.in_flight.saturating_sub(1);
         match d.reply {
-            Reply::Pages(mut buf) => e.x.sendto(&mut buf),
+            Reply::Pages(mut buf) => e.x.sendto(&mut buf, &d.route),
             Reply::Bytes(bytes) => {
                 let mut buf = XdrBuf::new();
                 match PageWriter::new(&mut buf, &mut self.room.pool, bytes.len()).put(&bytes) {
-                    Ok(()) => e.x.sendto(&mut buf),
+                    Ok(()) => e.x.sendto(&mut buf, &d.route),
                     Err(_) => {
                         buf.recycle(&mut self.room.pool);
-                        e.bits |= bits::CLOSE;
+                        if e.stream {
+                            e.bits |= bits::CLOSE;
+                        }
                     }
                 }
             }
-            Reply::Nothing => {}
-            Reply::Close => e.bits |= bits::CLOSE,
+            Reply::Close if e.stream => e.bits |= bits::CLOSE,
+            Reply::Nothing | Reply::Close => {}
         }
         if !e.ready {
             e.ready = true;
@@ -303,7 +319,7 @@ impl<X: Xprt> SvcWorker<X> {
             }
             e.blocked = e.x.queued() > 0;
         }
-        if e.throttled && e.x.queued() < self.limits.send_queue / 2 {
+        if e.throttled && e.x.queued() < e.send_queue / 2 {
             e.throttled = false;
         }
         let readable = e.bits & (bits::DATA | bits::HUP) != 0
@@ -316,18 +332,24 @@ impl<X: Xprt> SvcWorker<X> {
             self.stats.no_pages += 1;
             again = true;
         } else if readable {
-            let hup = e.bits & bits::HUP != 0;
+            let hup = e.bits & bits::HUP != 0 && e.stream;
             e.bits &= !bits::DATA;
-            let (peer, caps) = (*e.x.peer(), *e.x.caps());
+            if !e.stream {
+                e.bits &= !bits::HUP;
+            }
+            let (route, caps) = (Route::stream(*e.x.peer()), *e.x.caps());
             let mut sink = Turn {
                 service: &mut self.service,
                 out: &mut self.out,
+                datagrams: &mut self.datagrams,
+                replies: 0,
                 mailbox: &self.mailbox,
                 offload: &*self.offload,
                 limits: &self.limits,
+                send_queue: e.send_queue,
                 stats: &mut self.stats,
                 id,
-                peer,
+                route,
                 caps,
                 queued: e.x.queued(),
                 records: 0,
@@ -343,7 +365,7 @@ impl<X: Xprt> SvcWorker<X> {
             }
             e.in_flight = sink.in_flight;
             e.parked = sink.parked.take();
-            let (validated, not_a_call) = (sink.validated, sink.close);
+            let (validated, not_a_call, replies) = (sink.validated, sink.close, sink.replies);
             if e.parked.is_some() {
                 self.parked.push(slot);
             }
@@ -352,7 +374,10 @@ impl<X: Xprt> SvcWorker<X> {
                 self.validated.push(id);
             }
             if !self.out.is_empty() {
-                e.x.sendto(&mut self.out);
+                e.x.sendto(&mut self.out, &route);
+            }
+            for (buf, route) in self.datagrams.iter_mut().take(replies) {
+                e.x.sendto(buf, route);
             }
             match r {
                 _ if not_a_call => failed = Some(XprtError::NotACall),
@@ -373,7 +398,7 @@ impl<X: Xprt> SvcWorker<X> {
             }
         }
         e.x.release_ctxt(&mut self.room.pool);
-        if e.x.queued() >= self.limits.send_queue {
+        if e.x.queued() >= e.send_queue {
             e.throttled = true;
         }
         if e.x.queued() == 0 || e.x.sent() != e.sent {
@@ -412,7 +437,7 @@ impl<X: Xprt> SvcWorker<X> {
     /// About once a second: closes what is stalled or idle, trims the pool, ticks the programs.
     pub fn tick(&mut self, now: u64) {
         let mut ends = Vec::new();
-        for (slot, e) in &mut self.xprts {
+        for (slot, e) in self.xprts.iter_mut().filter(|(_, e)| e.stream) {
             let id = XprtId { slot: slot as u32, generation: e.generation };
             let partial = e.x.partial();
             // Nothing is held against a peer that is not being read.
@@ -498,12 +523,17 @@ impl<X: Xprt> SvcWorker<X> {
 struct Turn<'a> {
     service: &'a mut Service,
     out: &'a mut XdrBuf,
+    datagrams: &'a mut Vec<(XdrBuf, Route)>,
+    /// How many of `datagrams` are of this turn.
+    replies: usize,
     mailbox: &'a Arc<dyn Mailbox>,
     offload: &'a dyn Offload,
     limits: &'a SvcLimits,
+    send_queue: usize,
     stats: &'a mut WorkerStats,
     id: XprtId,
-    peer: PeerAddr,
+    /// Of the connection, or of the datagram at hand.
+    route: Route,
     caps: XprtCaps,
     queued: usize,
     records: u32,
@@ -514,12 +544,31 @@ struct Turn<'a> {
     close: bool,
 }
 
+impl Turn<'_> {
+    /// Sets the reply in `out` aside: it goes its own way, when the receive is over.
+    fn set_aside(&mut self) {
+        self.bytes += self.out.len();
+        self.queued += self.out.len();
+        match self.datagrams.get_mut(self.replies) {
+            Some((buf, route)) => {
+                std::mem::swap(buf, self.out);
+                *route = self.route;
+            }
+            None => self.datagrams.push((std::mem::take(self.out), self.route)),
+        }
+        self.replies += 1;
+    }
+}
+
 impl RecordSink for Turn<'_> {
     fn record(&mut self, rec: &mut Incoming<'_>, pool: &mut PagePool) -> ControlFlow<()> {
         self.records += 1;
         self.stats.records += 1;
+        if let Incoming::Datagram(_, route) = rec {
+            self.route = **route;
+        }
         let env = Env {
-            peer: &self.peer,
+            route: &self.route,
             caps: &self.caps,
             xprt: self.id,
             mailbox: self.mailbox,
@@ -535,6 +584,7 @@ impl RecordSink for Turn<'_> {
                 self.validated |= validated;
                 self.in_flight += 1;
             }
+            Disposition::Close if !self.caps.stream => self.stats.ignored += 1,
             Disposition::Close => {
                 self.close = true;
                 return ControlFlow::Break(());
@@ -545,7 +595,7 @@ impl RecordSink for Turn<'_> {
                 let job = Job {
                     record: rec.to_owned_record(),
                     from: self.id,
-                    peer: self.peer,
+                    route: self.route,
                     caps: self.caps,
                     mailbox: self.mailbox.clone(),
                     claim,
@@ -560,9 +610,16 @@ impl RecordSink for Turn<'_> {
                 }
             }
         }
+        if !self.caps.stream {
+            // Another caller's datagram may be next.
+            self.validated = false;
+            if !self.out.is_empty() {
+                self.set_aside();
+            }
+        }
         let spent = self.records >= self.limits.turn_records
             || self.bytes + self.out.len() >= self.limits.turn_bytes
-            || self.queued + self.out.len() >= self.limits.send_queue
+            || self.queued + self.out.len() >= self.send_queue
             || self.in_flight >= self.limits.in_flight
             || !pool.ensure(PAGES_PER_CALL);
         if spent { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

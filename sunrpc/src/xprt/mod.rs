@@ -3,7 +3,7 @@
 use crate::page::{PagePool, XdrBuf};
 use crate::record::{Record, RecordError, RecordReader};
 use crate::svc::OwnedRecord;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
 
 /// Names a transport of one worker. The generation tells a reused slot from its former tenant, so a late reply can
@@ -36,6 +36,23 @@ impl std::fmt::Display for PeerAddr {
             PeerAddr::Inet(a) => a.fmt(f),
             PeerAddr::Local { uid, pid } => write!(f, "local:uid={uid},pid={pid}"),
         }
+    }
+}
+
+/// Where a call came from, and so where its reply goes. On a stream that is the connection; a datagram brings its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// The other end.
+    pub peer: PeerAddr,
+    /// The address of this host that was called, and the interface index that an IPv6 link-local address needs (0 =
+    /// any). The reply leaves from there, since a client takes it from no other. `None` on streams.
+    pub local: Option<(IpAddr, u32)>,
+}
+
+impl Route {
+    /// The route of every call on a connection with `peer`.
+    pub const fn stream(peer: PeerAddr) -> Self {
+        Route { peer, local: None }
     }
 }
 
@@ -123,13 +140,15 @@ pub enum Incoming<'a> {
     Whole(&'a [u8]),
     /// In a reader's own memory.
     Collected(&'a mut RecordReader),
+    /// A datagram, with its own way back.
+    Datagram(&'a [u8], &'a Route),
 }
 
 impl Incoming<'_> {
     /// The record's bytes.
     pub fn record(&self) -> Record<'_> {
         match self {
-            Incoming::Whole(head) => Record { head, spans: &[] },
+            Incoming::Whole(head) | Incoming::Datagram(head, _) => Record { head, spans: &[] },
             Incoming::Collected(r) => r.collected(),
         }
     }
@@ -137,7 +156,9 @@ impl Incoming<'_> {
     /// The record, to be kept beyond the receive. What lies in pages moves; what lies in the scratch is copied.
     pub fn to_owned_record(&mut self) -> OwnedRecord {
         match self {
-            Incoming::Whole(head) => OwnedRecord { head: head.to_vec(), spans: Vec::new() },
+            Incoming::Whole(head) | Incoming::Datagram(head, _) => {
+                OwnedRecord { head: head.to_vec(), spans: Vec::new() }
+            }
             Incoming::Collected(r) => {
                 let (head, spans) = r.take_collected();
                 OwnedRecord { head, spans }
@@ -164,8 +185,8 @@ pub trait Xprt {
     fn recvfrom(&mut self, room: &mut Room, sink: &mut dyn RecordSink) -> Result<Recv, XprtError>;
 
     /// Queues replies for sending: moves the pages out of `replies`, sends nothing yet. A transport of datagrams is
-    /// called once for each reply.
-    fn sendto(&mut self, replies: &mut XdrBuf);
+    /// called once for each reply, with the route of its call; to a stream the route says nothing new.
+    fn sendto(&mut self, replies: &mut XdrBuf, route: &Route);
 
     /// Hands queued bytes to the network, as many as it takes, in one system call if it can. Pages whose gate has
     /// opened go back to `pool`.
@@ -173,6 +194,12 @@ pub trait Xprt {
 
     /// Bytes queued and not yet taken by the network.
     fn queued(&self) -> usize;
+
+    /// Bytes of queued replies beyond which no more calls are to be taken, if it has a bound of its own below
+    /// [`SvcLimits::send_queue`](crate::svc::SvcLimits::send_queue). Asked once.
+    fn queue_max(&self) -> usize {
+        usize::MAX
+    }
 
     /// Bytes ever handed to the network; shows progress.
     fn sent(&self) -> u64;
@@ -203,8 +230,8 @@ impl<X: Xprt + ?Sized> Xprt for Box<X> {
         (**self).recvfrom(room, sink)
     }
 
-    fn sendto(&mut self, replies: &mut XdrBuf) {
-        (**self).sendto(replies);
+    fn sendto(&mut self, replies: &mut XdrBuf, route: &Route) {
+        (**self).sendto(replies, route);
     }
 
     fn flush(&mut self, pool: &mut PagePool) -> Result<(), XprtError> {
@@ -213,6 +240,10 @@ impl<X: Xprt + ?Sized> Xprt for Box<X> {
 
     fn queued(&self) -> usize {
         (**self).queued()
+    }
+
+    fn queue_max(&self) -> usize {
+        (**self).queue_max()
     }
 
     fn sent(&self) -> u64 {

@@ -4,7 +4,7 @@ use crate::class::PolledXprt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use sunrpc::page::{PagePool, XdrBuf};
-use sunrpc::xprt::{PeerAddr, RecordSink, Recv, Room, Xprt, XprtCaps, XprtError, XprtId};
+use sunrpc::xprt::{PeerAddr, RecordSink, Recv, Room, Route, Xprt, XprtCaps, XprtError, XprtId};
 
 /// Connection counts of a server, shared by acceptor and workers. Only counters: nothing is decided by reading two
 /// of them together.
@@ -54,6 +54,13 @@ impl ConnState {
             id: AtomicU64::new(NO_ID),
             worker,
         })
+    }
+
+    /// The state of a transport that is there for the server's life: in nobody's counts, and never in the way.
+    pub(super) fn fixed(worker: usize) -> Arc<Self> {
+        let s = ConnState::new(Arc::default(), Arc::default(), Arc::default(), worker);
+        s.validate();
+        s
     }
 
     pub(super) fn validate(&self) {
@@ -129,8 +136,8 @@ impl Xprt for Managed {
         self.x.recvfrom(room, sink)
     }
 
-    fn sendto(&mut self, replies: &mut XdrBuf) {
-        self.x.sendto(replies);
+    fn sendto(&mut self, replies: &mut XdrBuf, route: &Route) {
+        self.x.sendto(replies, route);
     }
 
     fn flush(&mut self, pool: &mut PagePool) -> Result<(), XprtError> {
@@ -139,6 +146,10 @@ impl Xprt for Managed {
 
     fn queued(&self) -> usize {
         self.x.queued()
+    }
+
+    fn queue_max(&self) -> usize {
+        self.x.queue_max()
     }
 
     fn sent(&self) -> u64 {

@@ -75,10 +75,10 @@ impl Helpers {
             };
             let Some(mut job) = self.next(&mut idle) else { return };
             let reply = run_job(&mut service, &mut job, &mut pool);
-            let Job { record, from, mailbox, .. } = job;
+            let Job { record, from, route, mailbox, .. } = job;
             record.recycle(&mut pool);
             if let Some(reply) = reply {
-                mailbox.post(Delivery { to: from, reply });
+                mailbox.post(Delivery { to: from, route, reply });
             }
             if since_tick.elapsed() > Duration::from_secs(1) {
                 service.tick(start.elapsed().as_millis() as u64);
@@ -96,7 +96,7 @@ fn run_job(service: &mut Service, job: &mut Job, pool: &mut PagePool) -> Option<
     }
     let claim = job.claim.take();
     let env = Env {
-        peer: &job.peer,
+        route: &job.route,
         caps: &job.caps,
         xprt: job.from,
         mailbox: &job.mailbox,

@@ -14,9 +14,9 @@ mod helpers;
 mod mailbox;
 mod worker;
 
-use crate::class::{self, ListenError, Listener};
+use crate::class::{self, Endpoint, ListenError, PolledXprt};
 use acceptor::{Acceptor, ConnLimits};
-use conn::Totals;
+use conn::{ConnState, Managed, Totals};
 use helpers::Helpers;
 use mailbox::{Msg, WorkerMailbox};
 use mio::{Poll, Waker};
@@ -54,7 +54,7 @@ pub enum ServeError {
 /// What a server is made of.
 pub struct Builder {
     programs: Vec<Arc<dyn Program>>,
-    listeners: Vec<Box<dyn Listener>>,
+    endpoints: Vec<Endpoint>,
     threads: usize,
     helpers: usize,
     pin: bool,
@@ -74,12 +74,19 @@ impl std::fmt::Debug for Builder {
 }
 
 /// A server that is ready to run.
-#[derive(Debug)]
 pub struct Server {
     builder: Builder,
+    /// What receives datagrams, by worker.
+    datagrams: Vec<Vec<Box<dyn PolledXprt>>>,
     drc: Option<Arc<Drc>>,
     stop: mpsc::Sender<Duration>,
     stopped: mpsc::Receiver<Duration>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("builder", &self.builder).finish_non_exhaustive()
+    }
 }
 
 /// Stops and observes a running server, from any thread.
@@ -122,12 +129,12 @@ impl Builder {
     /// Listens at a URL such as `tcp://[::]:2049`. May be called repeatedly. Port 0 takes a free one; see
     /// [`Server::urls`].
     pub fn listen(self, url: &str) -> Result<Self, ListenError> {
-        Ok(self.listener(class::listen(url)?))
+        Ok(self.endpoint(class::listen(url)?))
     }
 
-    /// Listens at an endpoint that is open already.
-    pub fn listener(mut self, l: Box<dyn Listener>) -> Self {
-        self.listeners.push(l);
+    /// Serves an endpoint that is open already.
+    pub fn endpoint(mut self, e: Endpoint) -> Self {
+        self.endpoints.push(e);
         self
     }
 
@@ -181,13 +188,24 @@ impl Builder {
     }
 
     /// Makes the server. Endpoints are open already; calls wait in the kernel until [`Server::run`].
-    pub fn build(self) -> Result<Server, ServeError> {
-        if self.listeners.is_empty() {
+    pub fn build(mut self) -> Result<Server, ServeError> {
+        if self.endpoints.is_empty() {
             return Err(ServeError::NoEndpoint);
+        }
+        if self.threads == 0 {
+            self.threads = cores();
+        }
+        let mut datagrams = Vec::new();
+        datagrams.resize_with(self.threads, Vec::new);
+        for e in &mut self.endpoints {
+            let Endpoint::Datagrams(d) = e else { continue };
+            for of_worker in &mut datagrams {
+                of_worker.push(d.open().map_err(|err| ListenError::Io { url: d.url(), err })?);
+            }
         }
         let (stop, stopped) = mpsc::channel();
         let drc = (self.drc.bytes > 0).then(|| Drc::new(self.drc));
-        Ok(Server { builder: self, drc, stop, stopped })
+        Ok(Server { builder: self, datagrams, drc, stop, stopped })
     }
 
     /// Builds and runs.
@@ -201,7 +219,7 @@ impl Server {
     pub fn builder() -> Builder {
         Builder {
             programs: Vec::new(),
-            listeners: Vec::new(),
+            endpoints: Vec::new(),
             threads: 0,
             helpers: 0,
             pin: false,
@@ -214,7 +232,7 @@ impl Server {
 
     /// Where the server listens, as URLs for clients.
     pub fn urls(&self) -> Vec<String> {
-        self.builder.listeners.iter().map(|l| l.url()).collect()
+        self.builder.endpoints.iter().map(Endpoint::url).collect()
     }
 
     /// Number and version of each program offered.
@@ -234,7 +252,7 @@ impl Server {
     /// Serves until [`Handle::stop`].
     pub fn run(self) -> Result<(), ServeError> {
         let b = self.builder;
-        let threads = if b.threads == 0 { cores() } else { b.threads };
+        let threads = b.threads;
         let n_helpers = if b.helpers == 0 { 2 * threads } else { b.helpers };
         let depot = PageDepot::new(MappedSource, b.max_pages);
         let helpers = Helpers::new();
@@ -290,11 +308,20 @@ impl Server {
             }
         }
         let acceptor = if failed.is_none() {
+            for (i, (w, of_worker)) in workers.iter().zip(self.datagrams).enumerate() {
+                for x in of_worker {
+                    w.send(Msg::Conn(Box::new(Managed { x, state: ConnState::fixed(i) })));
+                }
+            }
+            let listeners = b.endpoints.into_iter().filter_map(|e| match e {
+                Endpoint::Listener(l) => Some(l),
+                Endpoint::Datagrams(_) => None,
+            });
             let poll = Poll::new()?;
             let waker = Waker::new(poll.registry(), WAKE)?;
             let a = Acceptor {
                 poll,
-                listeners: b.listeners,
+                listeners: listeners.collect(),
                 workers: workers.clone(),
                 limits: b.conns,
                 stop: stop.clone(),

@@ -1,16 +1,19 @@
 //! RPC over TCP (RFC 5531 section 11).
 
-mod xprt;
-
-use crate::class::{Listener, PolledXprt, XprtClass};
+use crate::class::{Endpoint, Listener, PolledXprt, XprtClass};
+use crate::inet::bind_first;
+use crate::stream::StreamXprt;
 use mio::event::Source;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
-use xprt::TcpXprt;
+use std::net::SocketAddr;
+use sunrpc::xprt::{PeerAddr, XprtCaps};
 
 /// The class `tcp`.
 pub(crate) const CLASS: XprtClass = XprtClass { scheme: "tcp", listen, connect: crate::clnt::tcp::connect };
+
+const CAPS: XprtCaps =
+    XprtCaps { class: "tcp", stream: true, congestion_control: true, max_payload: 1 << 20 };
 
 /// Connections that the kernel keeps for us while the acceptor is busy.
 const BACKLOG: i32 = 1024;
@@ -20,25 +23,8 @@ struct TcpListener {
     addr: SocketAddr,
 }
 
-fn listen(addr: &str) -> io::Result<Box<dyn Listener>> {
-    let mut last =
-        io::Error::new(io::ErrorKind::InvalidInput, "no address; write HOST:PORT, [::]:2049 for all");
-    for addr in addr.to_socket_addrs()? {
-        match bind(addr) {
-            Ok(l) => return Ok(Box::new(l)),
-            // A host without IPv6 still has "every address".
-            Err(e) if addr.ip().is_unspecified() && addr.is_ipv6() && no_ipv6(&e) => {
-                let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), addr.port());
-                return Ok(Box::new(bind(v4)?));
-            }
-            Err(e) => last = e,
-        }
-    }
-    Err(last)
-}
-
-fn no_ipv6(e: &io::Error) -> bool {
-    matches!(e.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL))
+fn listen(addr: &str) -> io::Result<Endpoint> {
+    Ok(Endpoint::Listener(Box::new(bind_first(addr, bind)?)))
 }
 
 fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
@@ -62,7 +48,10 @@ impl Listener for TcpListener {
 
     fn accept(&mut self) -> io::Result<Box<dyn PolledXprt>> {
         let (stream, peer) = self.socket.accept()?;
-        Ok(Box::new(TcpXprt::new(stream, peer)?))
+        stream.set_nodelay(true)?;
+        // An IPv4 client of a dual-stack socket is an IPv4 client.
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+        Ok(Box::new(StreamXprt::new(stream, PeerAddr::Inet(peer), &CAPS)))
     }
 
     fn url(&self) -> String {

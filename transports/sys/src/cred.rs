@@ -1,10 +1,12 @@
-//! The calling thread's file-system identity and capabilities.
+//! The calling thread's file-system identity and capabilities; who is at the other end of a local socket.
 //!
-//! These are raw system calls on purpose: the C library's wrappers change every thread of the process, these change
+//! Those of the thread are raw system calls on purpose: the C library's wrappers change every thread of the process, these change
 //! only the calling one.
 
 use crate::open::check;
 use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// A set of capabilities, one bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -152,6 +154,31 @@ pub fn current() -> (u32, u32, u32) {
             libc::geteuid(),
         )
     }
+}
+
+/// The process at the other end of a local socket, as it was when it connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Its user.
+    pub uid: u32,
+    /// Its process id; 0 if it has none in this name space.
+    pub pid: u32,
+}
+
+/// Who is at the other end of a connected local socket.
+///
+/// # Errors
+/// Those of getsockopt(2).
+pub fn peer(fd: BorrowedFd<'_>) -> io::Result<Peer> {
+    let mut c = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into `c`, which has that many; both live through the call.
+    let r = unsafe {
+        let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+        libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut c).cast(), &raw mut len)
+    };
+    check(r.into())?;
+    Ok(Peer { uid: c.uid, pid: u32::try_from(c.pid).unwrap_or(0) })
 }
 
 #[cfg(test)]

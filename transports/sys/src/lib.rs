@@ -12,12 +12,14 @@
 //! | [`io`] | file data: positioned vectored reads and writes, flushing, residency |
 //! | [`attr`] | mode, owner, times, access checks |
 //! | [`cred`] | a thread's file-system identity and capabilities |
+//! | [`datagram`] | datagrams in batches, with the address they were sent to |
 //! | [`poll`] | waiting for one descriptor |
 //! | [`slab`] | anonymous memory that a page pool carves up |
 //! | [`thread`] | CPU affinity, limits, resource use |
 
 pub mod attr;
 pub mod cred;
+pub mod datagram;
 pub mod dir;
 pub mod handle;
 pub mod io;

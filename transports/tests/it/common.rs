@@ -7,6 +7,7 @@ use std::time::Duration;
 use sunrpc::page::PageWriter;
 use sunrpc::svc::{Call, Deferred, Dispatch, Flow, ProcInfo, Program, RpcError, VersionInfo};
 use sunrpc::xdr::{Decoder, Encode, XdrWrite};
+use sunrpc::xprt::PeerAddr;
 use sunrpc_transports::{Builder, Handle, ServeError, Server};
 
 pub const PROG: u32 = 0x2000_0099;
@@ -21,6 +22,9 @@ pub const LATER: u32 = 3;
 pub const FILL: u32 = 4;
 /// void -> nothing: the responder is dropped.
 pub const FORGET: u32 = 5;
+
+/// void -> user and process of a local caller.
+pub const WHO: u32 = 6;
 
 pub struct Test;
 
@@ -41,6 +45,7 @@ impl Program for Test {
             ProcInfo::new("LATER", 4),
             ProcInfo::new("FILL", (1 << 20) + 8),
             ProcInfo::new("FORGET", 4),
+            ProcInfo::new("WHO", 8),
         ];
         const VERSIONS: &[VersionInfo] = &[
             VersionInfo { vers: 1, procs: PROCS },
@@ -100,6 +105,11 @@ impl Dispatch for TestDispatch {
                 drop(cx.defer::<u32>());
                 return Ok(Flow::Later);
             }
+            WHO => {
+                args.finish()?;
+                let PeerAddr::Local { uid, pid } = *cx.peer else { return Err(RpcError::SystemErr) };
+                out.put_u32(uid).and_then(|()| out.put_u32(pid)).map_err(full)?;
+            }
             _ => return Err(RpcError::ProcUnavail),
         }
         Ok(Flow::Done)
@@ -108,6 +118,7 @@ impl Dispatch for TestDispatch {
 
 pub struct Running {
     pub addr: String,
+    pub urls: Vec<String>,
     handle: Handle,
     join: Option<JoinHandle<Result<(), ServeError>>>,
 }
@@ -115,10 +126,11 @@ pub struct Running {
 pub fn start(tune: impl FnOnce(Builder) -> Builder) -> Running {
     let b = Server::builder().program(Test).threads(2).listen("tcp://127.0.0.1:0").expect("loopback");
     let server = tune(b).build().expect("buildable");
-    let addr = server.urls()[0].trim_start_matches("tcp://").to_owned();
+    let urls = server.urls();
+    let addr = urls[0].trim_start_matches("tcp://").to_owned();
     let handle = server.handle();
     let join = Some(std::thread::spawn(move || server.run()));
-    Running { addr, handle, join }
+    Running { addr, urls, handle, join }
 }
 
 impl Running {

@@ -15,4 +15,6 @@ mod clnt_server;
 mod clnt_stream;
 mod common;
 mod hostile;
+mod local;
 mod tcp;
+mod udp;

@@ -10,7 +10,7 @@ use sunrpc::svc::{
     Call, Delivery, Disposition, Env, Mailbox, Outcome, Program, Repeat, Reply, RpcError, Service,
 };
 use sunrpc::xdr::XdrString;
-use sunrpc::xprt::{PeerAddr, XprtCaps, XprtId};
+use sunrpc::xprt::{PeerAddr, Route, XprtCaps, XprtId};
 
 struct Echo;
 
@@ -100,7 +100,7 @@ impl CallXprt for &mut Local {
         let mut blocking = false;
         loop {
             let env = Env {
-                peer: &PEER,
+                route: &Route::stream(PEER),
                 caps: &self.caps,
                 xprt: XprtId { slot: 0, generation: 0 },
                 mailbox: &mailbox,

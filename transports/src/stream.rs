@@ -1,29 +1,25 @@
-//! One TCP connection of a server.
+//! One connection of a server, over any byte stream.
 
 use crate::class::PolledXprt;
 use mio::event::Source;
-use mio::net::TcpStream;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use sunrpc::page::{PagePool, PageSpan, XdrBuf};
 use sunrpc::record::{Next, RecordLimits, RecordReader};
-use sunrpc::xprt::{Incoming, PeerAddr, RecordSink, Recv, Room, Xprt, XprtCaps, XprtError};
+use sunrpc::xprt::{Incoming, PeerAddr, RecordSink, Recv, Room, Route, Xprt, XprtCaps, XprtError};
 
 /// Bytes that one scattered receive asks for.
 const DIRECT: usize = 256 << 10;
 /// Pieces that one gathering send takes (`IOV_MAX`).
 const GATHER: usize = 1024;
 
-const CAPS: XprtCaps =
-    XprtCaps { class: "tcp", stream: true, congestion_control: true, max_payload: 1 << 20 };
-
 /// A connection. Idle, it owns no buffer.
-pub(super) struct TcpXprt {
-    stream: TcpStream,
+pub(crate) struct StreamXprt<S> {
+    stream: S,
     peer: PeerAddr,
+    caps: &'static XprtCaps,
     reader: RecordReader,
     /// Bytes received and not yet looked at, because a turn's budget was used up.
     stash: Vec<u8>,
@@ -35,25 +31,24 @@ pub(super) struct TcpXprt {
     sent: u64,
 }
 
-impl TcpXprt {
-    pub(super) fn new(stream: TcpStream, peer: SocketAddr) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
-        // An IPv4 client of a dual-stack socket is an IPv4 client.
-        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-        Ok(TcpXprt {
+impl<S> StreamXprt<S> {
+    /// A connection with `peer` over a stream that does not block.
+    pub(crate) fn new(stream: S, peer: PeerAddr, caps: &'static XprtCaps) -> Self {
+        StreamXprt {
             stream,
-            peer: PeerAddr::Inet(peer),
+            peer,
+            caps,
             reader: RecordReader::new(RecordLimits::default()),
             stash: Vec::new(),
             stash_at: 0,
             tx: VecDeque::new(),
             queued: 0,
             sent: 0,
-        })
+        }
     }
 }
 
-impl PolledXprt for TcpXprt {
+impl<S: Source + Read + Write + Send> PolledXprt for StreamXprt<S> {
     fn source(&mut self) -> &mut dyn Source {
         &mut self.stream
     }
@@ -93,9 +88,9 @@ fn retry<T>(mut f: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-impl Xprt for TcpXprt {
+impl<S: Read + Write> Xprt for StreamXprt<S> {
     fn caps(&self) -> &XprtCaps {
-        &CAPS
+        self.caps
     }
 
     fn peer(&self) -> &PeerAddr {
@@ -152,7 +147,7 @@ impl Xprt for TcpXprt {
         Ok(if full || flow.is_break() { Recv::More } else { Recv::Drained })
     }
 
-    fn sendto(&mut self, replies: &mut XdrBuf) {
+    fn sendto(&mut self, replies: &mut XdrBuf, _route: &Route) {
         self.queued += replies.len();
         self.tx.extend(replies.drain());
     }
