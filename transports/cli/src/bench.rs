@@ -11,7 +11,7 @@ use sunrpc::xdr::{Decode, Decoder, XdrError, XdrWrite};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where: tcp://HOST[:PORT], udp://HOST[:PORT] or local:PATH.
+    /// Where: `tcp://HOST[:PORT]`, `udp://HOST[:PORT]` or `local:PATH`.
     url: String,
     /// Program, by number or name.
     program: String,

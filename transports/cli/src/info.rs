@@ -12,7 +12,7 @@ const RANGE_MAX: u32 = 64;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where: tcp://HOST[:PORT], udp://HOST[:PORT] or local:PATH. The list of programs comes from rpcbind, port 111 unless
+    /// Where: `tcp://HOST[:PORT]`, `udp://HOST[:PORT]` or `local:PATH`. The list of programs comes from rpcbind, port 111 unless
     /// given.
     url: String,
     /// Show the versions of this program, by number or name, instead.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where: tcp://HOST[:PORT], udp://HOST[:PORT] or local:PATH. Without a port the host's rpcbind is asked.
+    /// Where: `tcp://HOST[:PORT]`, `udp://HOST[:PORT]` or `local:PATH`. Without a port the host's rpcbind is asked.
     url: String,
     /// Program, by number or name.
     program: String,
