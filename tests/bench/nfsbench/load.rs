@@ -7,7 +7,7 @@ use crate::ops::{Choice, Op, Plan, PlanOptions};
 use crate::out::{Out, Payload};
 use crate::process::{self, Sample};
 use crate::records::Records;
-use crate::report::{Row, load_average};
+use crate::report::{BULK, Row};
 use crate::setup::Rpc;
 use crate::xdr::{self, Caller, Dec, Outcome, put_u32, put_u64};
 use mio::unix::SourceFd;
@@ -23,8 +23,6 @@ use std::time::{Duration, Instant, SystemTime};
 const RX_BYTES: usize = 128 << 10;
 /// Dropped at once.
 const DROP_BYTES: usize = 1 << 20;
-/// READ replies from this size on are dropped in the kernel, not copied.
-const BULK: u32 = 16 << 10;
 /// Calls left unanswered for so long are lost.
 const SILENCE: Duration = Duration::from_secs(10);
 /// Nobody answers more calls than this without using processor time.
@@ -372,8 +370,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<Row> {
     }
 
     let mut row = figures(args, bytes, &first, &last, &counts);
-    row.p50_us = load.hist.quantile_us(0.5);
-    row.p99_us = load.hist.quantile_us(0.99);
+    row.quantiles(&load.hist);
     (row.errors, row.short) = (load.counts.errors, load.counts.short);
     row.rss_before_kib = rss_before.unwrap_or(0);
     row.rss_connected_kib = rss_connected.unwrap_or(0);
@@ -480,45 +477,25 @@ fn drive(
 }
 
 fn figures(args: &LoadArgs, bytes: u32, first: &Mark, last: &Mark, counts: &Counts) -> Row {
-    let seconds = (last.at - first.at) as f64 / 1e9;
     let usage = match (&first.server, &last.server) {
         (Some(a), Some(b)) => a.until(b),
         _ => process::Usage::default(),
     };
-    let ops = counts.ops.max(1) as f64;
-    let cpu_us = usage.cpu_ns as f64 / 1e3;
-    let gib = counts.bytes as f64 / f64::from(1 << 30);
-    let (cost, unit) = if args.op == Op::Readdirplus {
-        (cpu_us / counts.entries.max(1) as f64, "us/entry")
-    } else if bytes >= BULK && gib > 0.0 {
-        (cpu_us / 1e6 / gib, "CPU-s/GiB")
-    } else {
-        (cpu_us / ops, "us/op")
-    };
     let op =
         clap::ValueEnum::to_possible_value(&args.op).map_or_else(String::new, |v| v.get_name().to_owned());
-    Row {
+    let mut row = Row {
         row: args.row.clone().unwrap_or_else(|| op.clone()),
         server: args.label.clone(),
         op,
         conns: usize::from(args.conns),
         depth: usize::from(args.depth),
         bytes,
-        seconds,
-        ops: counts.ops,
-        ops_per_s: counts.ops as f64 / seconds,
-        gib_per_s: gib / seconds,
-        cost,
-        unit: unit.into(),
-        server_us_per_op: cpu_us / ops,
-        client_us_per_op: (last.own_ns - first.own_ns) as f64 / 1e3 / ops,
-        disturbed: last.wait_ns.saturating_sub(first.wait_ns) as f64 / 1e9 / seconds,
-        server_cores: cpu_us / 1e6 / seconds,
-        minor_faults_per_op: usage.minor_faults as f64 / ops,
         entries: counts.entries,
         full_entries: counts.full_entries,
-        load: load_average(),
         wait: if args.busy { "busy" } else { "epoll" }.into(),
         ..Row::default()
-    }
+    };
+    let (own, waited) = (last.own_ns - first.own_ns, last.wait_ns.saturating_sub(first.wait_ns));
+    row.fill((last.at - first.at) as f64 / 1e9, counts.ops, counts.bytes, &usage, own, waited);
+    row
 }
