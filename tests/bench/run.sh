@@ -7,6 +7,7 @@ cd "$(dirname "$0")/../.."
 usage() {
   cat <<'T'
 Usage: bash tests/bench/run.sh [OPTIONS]
+       bash tests/bench/run.sh --rpc [OPTIONS]     plain RPC against other frameworks, see --rpc --help
 
 Builds nfsd and the load generator, starts the servers on one processor and the generator on another, and measures
 every operation against each server in turn, on a directory in memory. Prints medians as Markdown tables.
@@ -32,6 +33,10 @@ As root everything runs in a network of its own, so that no port can clash.
 T
 }
 
+if [ "${1:-}" = --rpc ]; then
+  shift
+  exec bash tests/bench/rpc.sh "$@"
+fi
 rounds=3 secs=3 only= servers=ours,ganesha,floor json= base=/dev/shm server_cpu=0 client_cpu=1 busy= nfsd= bench= keep=
 while [ $# -gt 0 ]; do
   case $1 in
@@ -80,8 +85,8 @@ floor_lacks='readdirplus 10k c1q1
 getattr c8q32 1000 files
 lookup c8q32 1000 names'
 
-say() { echo "bench: $*" >&2; }
-loud() { printf '\nbench: *** %s ***\n\n' "$*" >&2; }
+# shellcheck source=tests/bench/lib.sh
+. tests/bench/lib.sh
 
 if [ -z "$nfsd" ] || [ -z "$bench" ]; then
   target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
@@ -112,16 +117,9 @@ chmod 755 "$work"
 declare -A pid=() port=([ours]=22149 [ganesha]=22049 [floor]=22249) mount_port=([ours]=22149 [ganesha]=22048 [floor]=22249)
 helpers=()
 
-stop() { # stop PID: politely, then not
-  kill "$1" 2>/dev/null || return 0
-  for _ in $(seq 100); do kill -0 "$1" 2>/dev/null || return 0; sleep 0.1; done
-  kill -9 "$1" 2>/dev/null || true
-}
-stop_all() {
-  for s in "${!pid[@]}"; do stop "${pid[$s]}"; wait "${pid[$s]}" 2>/dev/null || true; unset "pid[$s]"; done
-}
 cleanup() {
   trap - EXIT
+  progress_end
   stop_all
   for p in "${helpers[@]}"; do stop "$p"; done
   if [ -n "$keep" ]; then say "left: $work"; else rm -rf "$work"; fi
@@ -202,49 +200,40 @@ for s in ${servers//,/ }; do
   esac
 done
 
-wanted() { # wanted ROW
-  [ -z "$only" ] && return
-  local word
-  while IFS= read -r word; do [[ $1 == *"$word"* ]] && return; done <<<"${only//,/$'\n'}"
-  return 1
-}
-
 results=$work/results.jsonl
 : >"$results"
-selected=()
-while IFS= read -r line; do wanted "${line%%|*}" && selected+=("$line"); done <<<"$rows"
-[ ${#selected[@]} -gt 0 ] || { echo "run.sh: --rows $only: no such row; --rows list names them" >&2; exit 2; }
-
+select_rows "$rows" "$only" run.sh
+progress_start $((rounds * ${#selected[@]} * ${#running[@]}))
 for round in $(seq "$rounds"); do
   say "round $round of $rounds: starting ${running[*]}"
   alive=()
   for s in "${running[@]}"; do start "$s" && alive+=("$s"); done
   [ ${#alive[@]} -gt 0 ] || { echo "run.sh: no server runs" >&2; exit 1; }
-  n=0
   for line in "${selected[@]}"; do
-    row=${line%%|*} options=${line#*|} n=$((n + 1))
-    say "round $round/$rounds, row $n/${#selected[@]}: $row"
+    row=${line%%|*} options=${line#*|}
     # Each round begins with another server.
     for i in $(seq 0 $((${#alive[@]} - 1))); do
       s=${alive[$(((i + round) % ${#alive[@]}))]}
+      progress "round $round/$rounds, $row, $s"
       if [ "$s" = floor ] && grep -qxF "$row" <<<"$floor_lacks"; then
         [[ $row = readdirplus* ]] || continue
-        "$bench" probe-readdir "$export_dir/dir10k" --cpu "$server_cpu" --secs "$secs" --row "$row" --json >>"$results"
+        measure "$secs" "$bench" probe-readdir "$export_dir/dir10k" --cpu "$server_cpu" --secs "$secs" --row "$row" --json >>"$results"
         continue
       fi
       # shellcheck disable=SC2086 # options are words
-      timeout -k 5 $((${secs%.*} + 60)) "$bench" load $options $busy --port "${port[$s]}" --mount-port "${mount_port[$s]}" \
+      measure "$secs" "$bench" load $options $busy --port "${port[$s]}" --mount-port "${mount_port[$s]}" \
         --export "$export_dir" --secs "$secs" --pid "${pid[$s]}" --cpu "$client_cpu" --label "$s" --row "$row" --json \
         >>"$results" || loud "$s, $row: no figures (see above)"
     done
   done
   stop_all
 done
+progress_end
 
 echo
 "$bench" table "$results" ${json:+--json "$json"}
 echo
-echo "kernel $(uname -r), $(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -1), $rounds rounds of $secs s, servers on processor $server_cpu, generator on $client_cpu"
+machine
 [[ " ${running[*]} " = *" ganesha "* ]] && echo "ganesha: $(ganesha.nfsd -v 2>/dev/null | head -1)"
 echo "READDIRPLUS stands beside bare getdents64 + statx of the same directory; read 1M beside sendfile of the same file."
 exit 0

@@ -9,7 +9,7 @@ use crate::process::{self, Sample};
 use crate::records::Records;
 use crate::report::{BULK, Row};
 use crate::setup::Rpc;
-use crate::xdr::{self, Caller, Dec, Outcome, put_u32, put_u64};
+use crate::xdr::{self, Caller, Dec, ECHO, Outcome, put_u32, put_u64};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use socket2::Socket;
@@ -23,6 +23,8 @@ use std::time::{Duration, Instant, SystemTime};
 const RX_BYTES: usize = 128 << 10;
 /// Dropped at once.
 const DROP_BYTES: usize = 1 << 20;
+/// Reply to an echo up to its data: RPC header with an empty verifier, and a length.
+const ECHO_HEAD: usize = 28;
 /// Calls left unanswered for so long are lost.
 const SILENCE: Duration = Duration::from_secs(10);
 /// Nobody answers more calls than this without using processor time.
@@ -97,7 +99,7 @@ impl Load {
 
     /// Queues the next call of slot `i`.
     fn issue(&mut self, lane: &mut Lane, i: usize) -> Result<()> {
-        let random = if self.plan.op == Op::Null { 0 } else { self.random() };
+        let random = if self.plan.op.lacks_status() { 0 } else { self.random() };
         let Some(slot) = lane.slots.get_mut(i) else { return Ok(()) };
         let choice = slot.choice;
         let t = match (slot.second, choice.count) {
@@ -165,7 +167,7 @@ impl Load {
             self.counts.ops += 1;
         }
         let status = match outcome {
-            Outcome::Success if op == Op::Null => 0,
+            Outcome::Success if op.lacks_status() => 0,
             Outcome::Success => d.u32()?,
             _ => u32::MAX,
         };
@@ -173,6 +175,12 @@ impl Load {
             self.counts.errors += 1;
             self.last_error =
                 if outcome == Outcome::Success { format!("status {status}") } else { format!("{outcome:?}") };
+        } else if op == Op::Echo {
+            let whole = d.u32()? == self.plan.bytes && len == ECHO_HEAD + self.plan.bytes as usize;
+            if !whole {
+                return Err(BenchError::Reply(format!("echo in a record of {len} bytes")));
+            }
+            self.counts.bytes += u64::from(self.plan.bytes);
         } else if op.is_read() {
             d.post_op_attr()?;
             let count = d.u32()?;
@@ -301,8 +309,11 @@ pub(crate) fn run(args: &LoadArgs) -> Result<Row> {
     let rss_before = rss(args.pid)?;
 
     let nfs = (args.host, args.port).into();
-    let root =
-        Rpc::dial((args.host, args.mount_port.unwrap_or(args.port)).into(), caller)?.mount(&args.export)?;
+    let root = if args.op.is_plain() {
+        Vec::new()
+    } else {
+        Rpc::dial((args.host, args.mount_port.unwrap_or(args.port)).into(), caller)?.mount(&args.export)?
+    };
     let mut rpc = Rpc::dial(nfs, caller)?;
     let options = PlanOptions {
         op: args.op,
@@ -321,13 +332,17 @@ pub(crate) fn run(args: &LoadArgs) -> Result<Row> {
         dropped: vec![MaybeUninit::uninit(); DROP_BYTES],
         payload: payload(&plan)?,
         start: Instant::now(),
-        bulk: args.op.is_read() && bytes >= BULK,
+        bulk: args.op.brings_bytes() && bytes >= BULK,
     };
     let mut poll = Poll::new().context("creating the poll")?;
     let mut pool = Vec::with_capacity(conns);
     for i in 0..conns {
         let mut single = Rpc::dial(nfs, caller)?;
-        single.size(&root)?;
+        if args.op.is_plain() {
+            single.run("NULL", xdr::call(None, ECHO, 0), |_| Ok(()))?;
+        } else {
+            single.size(&root)?;
+        }
         pool.push(connection(single.into_socket()?, &plan, i, conns, depth));
     }
     for (i, conn) in pool.iter().enumerate() {

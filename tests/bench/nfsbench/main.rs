@@ -84,7 +84,7 @@ struct LoadArgs {
     /// Seconds of load before measuring
     #[arg(long, default_value_t = 0.3)]
     warmup: f64,
-    /// Bytes of a READ, WRITE or READDIRPLUS reply [default: by operation]
+    /// Bytes of a READ, WRITE, echo or READDIRPLUS reply [default: by operation]
     #[arg(long)]
     bytes: Option<u32>,
     /// File to read, look up and stat, below the export

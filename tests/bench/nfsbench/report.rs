@@ -63,7 +63,15 @@ pub(crate) struct Row {
 impl Row {
     /// Sets everything that follows from `ops` calls in `seconds`, `moved` bytes of payload, the server's `usage`, and
     /// the nanoseconds that the generator ran and waited for its processor. `bytes` and `entries` must be set.
-    pub(crate) fn fill(&mut self, seconds: f64, ops: u64, moved: u64, usage: &Usage, own_ns: u64, wait_ns: u64) {
+    pub(crate) fn fill(
+        &mut self,
+        seconds: f64,
+        ops: u64,
+        moved: u64,
+        usage: &Usage,
+        own_ns: u64,
+        wait_ns: u64,
+    ) {
         let each = ops.max(1) as f64;
         let cpu_us = usage.cpu_ns as f64 / 1e3;
         let gib = moved as f64 / f64::from(1 << 30);

@@ -13,8 +13,8 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-/* As in tests/bench/echod/echo.x. */
-enum { PROGRAM = 0x20000b01, VERSION = 1, PROC_NULL = 0, PROC_ECHO = 1, MAX_DATA = 4 << 20 };
+/* As in transports/examples/echo/echo.x, with room for more. */
+enum { PROGRAM = 0x20000ec0, VERSION = 1, PROC_NULL = 0, PROC_ECHO = 1, MAX_DATA = 4 << 20 };
 
 struct blob {
   char *data;
