@@ -17,6 +17,12 @@ every operation against each server in turn, on a directory in memory. Prints me
   --secs S            seconds of each measurement [3]
   --rows WORD[,...]   only rows whose name contains one of the words, such as "null,read 4k"; "list" names all rows
   --servers S[,...]   of ours, ganesha, floor [all three]
+  --matrix            instead of the rows: NULL and GETATTR on 1, 8, 32 and 1000 connections, each with 1, 4, 8 and 32
+                      calls in flight
+  --server NAME=CMD   also measure this NFSv3 server; repeatable. CMD is one command that stays in the foreground; {dir}
+                      in it is the directory to export, {port} the port of NFS, {mount_port} that of MOUNT, if it has
+                      one of its own. An earlier version of ours:
+                      --server old='./nfsd-old {dir} --listen tcp://127.0.0.1:{port} --insecure --squash none --threads 1'
   --json FILE         also write medians and all single runs as JSON
   --dir DIR           measure in a new directory below DIR [/dev/shm]; remove what is left of a killed run there
   --server-cpu N      processor of the servers [0]
@@ -37,7 +43,10 @@ if [ "${1:-}" = --rpc ]; then
   shift
   exec bash tests/bench/rpc.sh "$@"
 fi
-rounds=3 secs=3 only= servers=ours,ganesha,floor json= base=/dev/shm server_cpu=0 client_cpu=1 busy= nfsd= bench= keep=
+given=("$@")
+declare -A pid=() command=() port=([ours]=22149 [ganesha]=22049 [floor]=22249)
+declare -A mount_port=([ours]=22149 [ganesha]=22048 [floor]=22249)
+rounds=3 secs=3 only= servers=ours,ganesha,floor json= base=/dev/shm server_cpu=0 client_cpu=1 busy= nfsd= bench= keep= matrix= extra=()
 while [ $# -gt 0 ]; do
   case $1 in
     --quick) rounds=1 secs=1 ;;
@@ -49,6 +58,19 @@ while [ $# -gt 0 ]; do
     --dir) base=$(realpath "$2"); shift ;;
     --server-cpu) server_cpu=$2; shift ;;
     --client-cpu) client_cpu=$2; shift ;;
+    --matrix) matrix=yes ;;
+    --server)
+      name=${2%%=*}
+      case $2 in [a-zA-Z]*=?*) ;; *) echo "run.sh: --server $2: NAME=COMMAND is wanted" >&2; exit 2 ;; esac
+      if [[ $name = *[!a-zA-Z0-9_.-]* ]] || [ -n "${port[$name]:-}" ]; then
+        echo "run.sh: --server $name: letters and digits, and a name of its own" >&2
+        exit 2
+      fi
+      extra+=("$name")
+      command[$name]=${2#*=} port[$name]=$((22300 + ${#extra[@]} * 2)) mount_port[$name]=${port[$name]}
+      if [[ $2 = *{mount_port}* ]]; then mount_port[$name]=$((port[$name] + 1)); fi
+      shift
+      ;;
     --busy) busy=--busy ;;
     --nfsd) nfsd=$(realpath "$2"); shift ;;
     --nfsbench) bench=$(realpath "$2"); shift ;;
@@ -79,6 +101,11 @@ readdirplus 10k c1q1|--op readdirplus
 read 1M c1q8|--op read1m -q 8
 read 1M c8q8|--op read1m -c 8 -q 8
 write 1M c4q4|--op write1m -c 4 -q 4'
+if [ -n "$matrix" ]; then
+  rows=$(for op in null getattr; do
+    for c in 1 8 32 1000; do for q in 1 4 8 32; do echo "$op c${c}q$q|--op $op -c $c -q $q"; done; done
+  done)
+fi
 if [ "$only" = list ]; then cut -d'|' -f1 <<<"$rows"; exit; fi
 # The floor has no directories. Bare system calls stand in its place at READDIRPLUS.
 floor_lacks='readdirplus 10k c1q1
@@ -105,16 +132,13 @@ if [ -z "${NFSBENCH_ISOLATED:-}" ] && [ "$(id -u)" = 0 ] && unshare -n -m true 2
   export NFSBENCH_ISOLATED=yes
   exec unshare -n -m --propagation private bash -c '
     mount -t tmpfs tmpfs /run && mkdir -p /run/rpcbind /run/ganesha /run/dbus && ip link set lo up && exec bash "$@"' \
-    _ tests/bench/run.sh --rounds "$rounds" --secs "$secs" ${only:+--rows "$only"} --servers "$servers" \
-    ${json:+--json "$json"} --dir "$base" --server-cpu "$server_cpu" --client-cpu "$client_cpu" $busy \
-    ${nfsd:+--nfsd "$nfsd"} --nfsbench "$bench" ${keep:+--keep}
+    _ tests/bench/run.sh "${given[@]}" ${nfsd:+--nfsd "$nfsd"} --nfsbench "$bench"
 fi
 
 [ "$(nproc)" -ge 2 ] || loud "only one processor: the generator's work will be charged to nobody, but it delays the servers"
 
 work=$(mktemp -d "$base/nfsbench.XXXXXX")
 chmod 755 "$work"
-declare -A pid=() port=([ours]=22149 [ganesha]=22049 [floor]=22249) mount_port=([ours]=22149 [ganesha]=22048 [floor]=22249)
 helpers=()
 
 cleanup() {
@@ -165,6 +189,11 @@ start() { # start SERVER: 0 when it answers, with its pid noted
     floor)
       "$bench" floor --port "${port[floor]}" --cpu "$server_cpu" --file "$export_dir/big" >"$log/floor" 2>&1 &
       ;;
+    *)
+      local c=${command[$1]}
+      c=${c//\{dir\}/$export_dir} c=${c//\{port\}/${port[$1]}} c=${c//\{mount_port\}/${mount_port[$1]}}
+      taskset -c "$server_cpu" bash -c "exec $c" >"$log/$1" 2>&1 &
+      ;;
   esac
   pid[$1]=$!
   for _ in $(seq 100); do
@@ -199,6 +228,8 @@ for s in ${servers//,/ }; do
     *) echo "run.sh: --servers: no server $s" >&2; exit 2 ;;
   esac
 done
+
+running+=("${extra[@]}")
 
 results=$work/results.jsonl
 : >"$results"

@@ -116,6 +116,7 @@ impl<'a> Results<'a> {
                 s.to_string(),
                 "p50 us".into(),
                 "p99 us".into(),
+                "p99.9 us".into(),
                 "faults/op".into(),
                 "cores".into(),
             ]);
@@ -126,7 +127,7 @@ impl<'a> Results<'a> {
             let mut line = vec![(*name).to_owned()];
             for cell in cells {
                 match cell.as_ref().map(|c| &c.median).filter(|m| m.ops > 0) {
-                    None => line.extend(std::iter::repeat_n("-".to_owned(), 5)),
+                    None => line.extend(std::iter::repeat_n("-".to_owned(), 6)),
                     Some(m) => line.extend([
                         if m.unit == "CPU-s/GiB" {
                             format!("{} GiB/s", figure(m.gib_per_s))
@@ -137,6 +138,7 @@ impl<'a> Results<'a> {
                         },
                         format!("{:.0}", m.p50_us),
                         format!("{:.0}", m.p99_us),
+                        format!("{:.0}", m.p999_us),
                         format!("{:.3}", m.minor_faults_per_op),
                         format!("{:.2}", m.server_cores),
                     ]),
@@ -163,11 +165,13 @@ impl<'a> Results<'a> {
             let start = cells().map(|m| m.rss_before_kib).filter(|k| *k > 0).min();
             let Some(start) = start else { continue };
             let most = cells().map(|m| m.rss_after_kib).max().unwrap_or(0);
-            let many = cells().filter(|m| m.conns >= 100).max_by_key(|m| m.conns);
+            // Later rows find the memory of earlier ones free, so the growth of the first counts.
+            let grown = |m: &Row| m.rss_connected_kib.saturating_sub(m.rss_before_kib);
+            let many = cells().filter(|m| m.conns >= 100).max_by_key(|m| (m.conns, grown(m)));
             let each = many.map_or_else(
                 || "-".into(),
                 |m| {
-                    let grown = m.rss_connected_kib.saturating_sub(m.rss_before_kib);
+                    let grown = grown(m);
                     format!("{} KiB ({} connections)", figure(grown as f64 / m.conns as f64), m.conns)
                 },
             );
