@@ -18,6 +18,7 @@ Prints medians as Markdown tables. Each peer is driven by a client of its own, w
   --rounds N          rounds; servers are started anew in each [3]
   --secs S            seconds of each measurement [3]
   --json FILE         also write medians and all single runs as JSON
+  --svg DIR           also draw the server's CPU time as bars, DIR/rpc.svg
   --server-cpu N      processor of the servers [0]
   --client-cpu N      processor of the load [1]
   --nfsbench PATH     use this generator instead of building one
@@ -27,7 +28,7 @@ Prints medians as Markdown tables. Each peer is driven by a client of its own, w
 T
 }
 
-rounds=3 secs=3 peers=tirpc only= json= server_cpu=0 client_cpu=1 bench= echo_server= bin=
+rounds=3 secs=3 peers=tirpc only= json= svg= server_cpu=0 client_cpu=1 bench= echo_server= bin=
 while [ $# -gt 0 ]; do
   case $1 in
     --peers) peers=$2; shift ;;
@@ -36,6 +37,7 @@ while [ $# -gt 0 ]; do
     --rounds) rounds=$2; shift ;;
     --secs) secs=$2; shift ;;
     --json) json=$(realpath "$2"); shift ;;
+    --svg) mkdir -p "$2"; svg=$(realpath "$2"); shift ;;
     --server-cpu) server_cpu=$2; shift ;;
     --client-cpu) client_cpu=$2; shift ;;
     --nfsbench) bench=$(realpath "$2"); shift ;;
@@ -153,6 +155,6 @@ done
 progress_end
 
 echo
-"$bench" table "$results" ${json:+--json "$json"}
+"$bench" table "$results" ${json:+--json "$json"} ${svg:+--svg "$svg/rpc.svg" --title "Plain RPC"}
 echo
 machine

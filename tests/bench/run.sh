@@ -24,6 +24,7 @@ every operation against each server in turn, on a directory in memory. Prints me
                       one of its own. An earlier version of ours:
                       --server old='./nfsd-old {dir} --listen tcp://127.0.0.1:{port} --insecure --squash none --threads 1'
   --json FILE         also write medians and all single runs as JSON
+  --svg DIR           also draw the server's CPU time as bars, DIR/nfs.svg
   --dir DIR           measure in a new directory below DIR [/dev/shm]; remove what is left of a killed run there
   --server-cpu N      processor of the servers [0]
   --client-cpu N      processor of the generator [1]
@@ -46,7 +47,7 @@ fi
 given=("$@")
 declare -A pid=() command=() port=([ours]=22149 [ganesha]=22049 [floor]=22249)
 declare -A mount_port=([ours]=22149 [ganesha]=22048 [floor]=22249)
-rounds=3 secs=3 only= servers=ours,ganesha,floor json= base=/dev/shm server_cpu=0 client_cpu=1 busy= nfsd= bench= keep= matrix= extra=()
+rounds=3 secs=3 only= servers=ours,ganesha,floor json= svg= base=/dev/shm server_cpu=0 client_cpu=1 busy= nfsd= bench= keep= matrix= extra=()
 while [ $# -gt 0 ]; do
   case $1 in
     --quick) rounds=1 secs=1 ;;
@@ -55,6 +56,7 @@ while [ $# -gt 0 ]; do
     --rows) only=$2; shift ;;
     --servers) servers=$2; shift ;;
     --json) json=$(realpath "$2"); shift ;;
+    --svg) mkdir -p "$2"; svg=$(realpath "$2"); shift ;;
     --dir) base=$(realpath "$2"); shift ;;
     --server-cpu) server_cpu=$2; shift ;;
     --client-cpu) client_cpu=$2; shift ;;
@@ -262,7 +264,7 @@ done
 progress_end
 
 echo
-"$bench" table "$results" ${json:+--json "$json"}
+"$bench" table "$results" ${json:+--json "$json"} ${svg:+--svg "$svg/nfs.svg" --title "NFSv3"}
 echo
 machine
 [[ " ${running[*]} " = *" ganesha "* ]] && echo "ganesha: $(ganesha.nfsd -v 2>/dev/null | head -1)"
