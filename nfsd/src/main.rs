@@ -5,6 +5,7 @@ use nfsd::context::Shared;
 use nfsd::export::{Export, ExportTable, assign_numbers};
 use nfsd::fh::FhCodec;
 use nfsd::mount::Mount;
+use nfsd::rpcbind::Finder;
 use nfsd::v3::Nfs3;
 use nfsd::vfs::passthrough::{Passthrough, PassthroughOptions};
 use std::error::Error;
@@ -57,9 +58,11 @@ fn serve(s: &Settings) -> Result<(), Box<dyn Error>> {
 
     let mut server = Server::builder()
         .program(Nfs3::new(shared.clone()))
-        .program(Mount::new(shared))
+        .program(Mount::new(shared.clone()))
         .threads(s.threads)
         .max_unvalidated(MAX_UNVALIDATED);
+    let finder = Finder::choose(s.rpcbind, &shared);
+    server = finder.join(server);
     let (total, per_peer) = connections(open_files);
     server = server.max_connections(total, per_peer);
     for url in &s.listen {
@@ -67,8 +70,12 @@ fn serve(s: &Settings) -> Result<(), Box<dyn Error>> {
     }
     let server = server.build()?;
     stop_on_signal(server.handle())?;
+    let found = finder.publish(&server)?;
     announce(s, &server.urls(), privileged)?;
-    server.run()?;
+    let end = server.run();
+    // Registrations are taken back however it ended.
+    drop(found);
+    end?;
     tracing::info!("stopped");
     Ok(())
 }

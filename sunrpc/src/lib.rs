@@ -14,6 +14,10 @@
 //! | [`svc`] | programs, procedures, the life of a call |
 //! | [`drc`] | calls that must not run twice |
 //! | [`clnt`] | calls from the other side |
+//! | [`rpcbind`] | where programs are found (RFC 1833) |
+
+// Generated code names this crate as its users do.
+extern crate self as sunrpc;
 
 pub mod auth;
 pub mod clnt;
@@ -21,6 +25,7 @@ pub mod drc;
 pub mod msg;
 pub mod page;
 pub mod record;
+pub mod rpcbind;
 pub mod svc;
 pub mod xdr;
 pub mod xprt;

@@ -22,7 +22,7 @@ every operation against each server in turn, on a directory in memory. Prints me
   --server NAME=CMD   also measure this NFSv3 server; repeatable. CMD is one command that stays in the foreground; {dir}
                       in it is the directory to export, {port} the port of NFS, {mount_port} that of MOUNT, if it has
                       one of its own. An earlier version of ours:
-                      --server old='./nfsd-old {dir} --listen tcp://127.0.0.1:{port} --insecure --squash none --threads 1'
+                      --server old='./nfsd-old {dir} --listen tcp://127.0.0.1:{port} --insecure --squash none --rpcbind off'
   --json FILE         also write medians and all single runs as JSON
   --svg DIR           also draw the server's CPU time as bars, DIR/nfs.svg
   --dir DIR           measure in a new directory below DIR [/dev/shm]; remove what is left of a killed run there
@@ -182,7 +182,7 @@ start() { # start SERVER: 0 when it answers, with its pid noted
   case $1 in
     ours)
       taskset -c "$server_cpu" "$nfsd" "$export_dir" --listen "tcp://127.0.0.1:${port[ours]}" --insecure --squash none \
-        --state-dir "$work/state" --threads 1 >"$log/ours" 2>&1 &
+        --rpcbind off --state-dir "$work/state" --threads 1 >"$log/ours" 2>&1 &
       ;;
     ganesha)
       taskset -c "$server_cpu" ganesha.nfsd -F -f "$work/ganesha.conf" -L "$log/ganesha" -p "$work/ganesha.pid" \

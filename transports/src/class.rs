@@ -132,7 +132,7 @@ pub enum ConnectError {
     #[error(transparent)]
     Class(#[from] ClassError),
     /// Nobody answered.
-    #[error("cannot connect to {url}: {err}")]
+    #[error("cannot connect to {url}: {err}{}", connect_hint(.err))]
     Io {
         /// The URL asked for.
         url: String,
@@ -141,10 +141,36 @@ pub enum ConnectError {
     },
 }
 
-/// Connects a client.
+type Connect = fn(&str) -> io::Result<Box<dyn CallXprt + Send>>;
+
+/// Transports that clients have whether or not a server class of the name is built in.
+const CLIENTS: &[(&str, Connect)] =
+    &[("udp", crate::clnt::udp::connect), ("local", crate::clnt::local::connect)];
+
+/// The client of a URL, and what follows the scheme.
+fn client(url: &str) -> Result<(Connect, &str), ClassError> {
+    let (scheme, rest) = url.split_once(':').unwrap_or_default();
+    let own = CLIENTS.iter().find(|(s, _)| *s == scheme && CLASSES.iter().all(|c| c.scheme != scheme));
+    match own {
+        Some((_, connect)) => Ok((*connect, rest.strip_prefix("//").unwrap_or(rest))),
+        None => find(url).map(|(class, rest)| (class.connect, rest)),
+    }
+}
+
+fn connect_hint(err: &io::Error) -> &'static str {
+    match err.kind() {
+        io::ErrorKind::ConnectionRefused => " (nobody listens there; start the server or check the port)",
+        io::ErrorKind::TimedOut => " (no answer; check the address, and firewalls in between)",
+        io::ErrorKind::NotFound => " (check the name)",
+        io::ErrorKind::PermissionDenied => " (this user may not use that socket)",
+        _ => "",
+    }
+}
+
+/// Connects a client: `tcp://HOST:PORT`, `udp://HOST:PORT`, `local:/PATH` or `local:@NAME`.
 pub fn connect(url: &str) -> Result<Box<dyn CallXprt + Send>, ConnectError> {
-    let (class, rest) = find(url)?;
-    (class.connect)(rest).map_err(|err| ConnectError::Io { url: url.to_owned(), err })
+    let (connect, rest) = client(url)?;
+    connect(rest).map_err(|err| ConnectError::Io { url: url.to_owned(), err })
 }
 
 #[cfg(test)]

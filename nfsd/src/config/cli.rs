@@ -28,7 +28,7 @@ Configuration file (every key is optional but `path`):
   listen = [\"tcp://[::]:2049\"]
   threads = 4
   state_dir = \"/var/lib/nfsd\"
-  rpcbind = \"off\"
+  rpcbind = \"auto\"                  # or \"embedded\", \"system\", \"off\"
 
   [[export]]
   path = \"/srv/data\"                # absolute; clients may mount this name
@@ -109,9 +109,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Registration with a portmapper; only "off" in this release
-    #[arg(long, value_name = "MODE")]
-    pub rpcbind: Option<String>,
+    /// How clients find the ports of NFS and MOUNT [default: auto]
+    #[arg(long, value_enum, value_name = "MODE")]
+    pub rpcbind: Option<RpcbindMode>,
 
     /// What to log: error, warn, info, debug, trace, or directives such as nfsd=debug,sunrpc=info
     #[arg(long, value_name = "LEVEL", default_value = "info")]
@@ -127,6 +127,20 @@ pub enum SquashArg {
     All,
     /// Nobody: a client's root is root here
     None,
+}
+
+/// Who answers as rpcbind (program 100000) for this server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum RpcbindMode {
+    /// The system's rpcbind if it runs, else this server itself
+    #[default]
+    Auto,
+    /// This server itself, on port 111 if permitted and on its own port
+    Embedded,
+    /// The system's rpcbind; without it the server does not start
+    System,
+    /// Nobody: clients name the ports
+    Off,
 }
 
 impl Cli {
@@ -195,12 +209,13 @@ mod tests {
         assert_eq!(s.clients, ["10.0.0.0/8", "::1", "localhost"]);
         assert!(s.insecure && s.read_only && s.no_sync);
         assert_eq!((s.squash, s.threads.map(NonZeroU16::get)), (Some(SquashArg::None), Some(3)));
-        assert_eq!((s.dirs.len(), s.log_level.as_str(), s.rpcbind.as_deref()), (2, "debug", Some("off")));
+        assert_eq!((s.dirs.len(), s.log_level.as_str(), s.rpcbind), (2, "debug", Some(RpcbindMode::Off)));
     }
 
     #[test]
     fn mistakes_are_told() {
         assert!(fails("nfsd --squash some /srv").contains("root"));
+        assert!(fails("nfsd --rpcbind of /srv").contains("off"));
         assert!(fails("nfsd --threads 0 /srv").contains("--threads"));
         assert!(fails("nfsd --inscure /srv").contains("--insecure"), "the nearest flag is named");
     }

@@ -5,7 +5,7 @@ mod file;
 mod mount_cmd;
 
 pub use crate::export::ExportSettings;
-pub use cli::{Cli, Command, ServeArgs, SquashArg};
+pub use cli::{Cli, Command, RpcbindMode, ServeArgs, SquashArg};
 pub use mount_cmd::{mount_command, this_hostname};
 
 use crate::export::{Clients, SecFlavor, Squash};
@@ -22,7 +22,12 @@ pub const MAX_THREADS: usize = 1024;
 /// Longest name of an export, in bytes: MNTPATHLEN (RFC 1813 section 5.1.2).
 pub const MAX_PATH: usize = 1024;
 
-const RPCBIND_LATER: [&str; 3] = ["auto", "embedded", "system"];
+const RPCBIND_MODES: [(&str, RpcbindMode); 4] = [
+    ("auto", RpcbindMode::Auto),
+    ("embedded", RpcbindMode::Embedded),
+    ("system", RpcbindMode::System),
+    ("off", RpcbindMode::Off),
+];
 
 /// Everything the server needs to know, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +38,8 @@ pub struct Settings {
     pub threads: usize,
     /// Where handle key and export numbers are kept; absolute. It need not exist yet.
     pub state_dir: PathBuf,
+    /// Who answers as rpcbind.
+    pub rpcbind: RpcbindMode,
     /// What to log, as `tracing` directives.
     pub log_level: String,
     /// What to serve; at least one, each directory once.
@@ -135,12 +142,11 @@ fn load(args: &ServeArgs, around: &Surroundings) -> Result<Settings, ConfigError
         Source { path: args.config.as_deref().unwrap_or(Path::new("")), text: text.as_deref().unwrap_or("") };
     let file = src.parse()?;
 
-    if let Some(mode) = args.rpcbind.as_deref().filter(|m| *m != "off") {
-        return Err(flag("--rpcbind", file::unknown_word("mode", mode, &["off"], &RPCBIND_LATER)));
-    }
-    if let Some(mode) = &file.rpcbind {
-        src.word("rpcbind", mode.get_ref(), mode.span(), &[("off", ())], &RPCBIND_LATER)?;
-    }
+    let rpcbind = match (args.rpcbind, &file.rpcbind) {
+        (Some(mode), _) => mode,
+        (None, Some(m)) => src.word("rpcbind", m.get_ref(), m.span(), &RPCBIND_MODES, &[])?,
+        (None, None) => RpcbindMode::default(),
+    };
     let listen = listen(args, &src, file.listen.as_ref())?;
     let threads = match (args.threads, &file.threads) {
         (Some(n), _) if usize::from(n.get()) > MAX_THREADS => {
@@ -185,7 +191,8 @@ fn load(args: &ServeArgs, around: &Surroundings) -> Result<Settings, ConfigError
     }
     apply_flags(args, &mut exports)?;
     let warnings = warnings(&exports, &state_dir);
-    Ok(Settings { listen, threads, state_dir, log_level: args.log_level.clone(), exports, warnings })
+    let log_level = args.log_level.clone();
+    Ok(Settings { listen, threads, state_dir, rpcbind, log_level, exports, warnings })
 }
 
 fn listen(

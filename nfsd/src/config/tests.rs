@@ -52,7 +52,7 @@ fn a_directory_is_enough() {
     let p = Place::new();
     let s = p.load("@/a").unwrap();
     assert_eq!(s.listen, ["tcp://[::]:2049"]);
-    assert_eq!((s.threads, s.log_level.as_str()), (3, "info"));
+    assert_eq!((s.threads, s.log_level.as_str(), s.rpcbind), (3, "info", RpcbindMode::Auto));
     assert_eq!(s.state_dir, p.0.path().join("home/.local/state/nfsd"));
     let mut want = ExportSettings::new(p.expand("@/a").into());
     want.pseudo = p.expand("@/a").into_bytes();
@@ -71,7 +71,7 @@ fn flags_reach_every_export() {
         .unwrap();
     assert_eq!(s.listen, ["tcp://127.0.0.1:1", "tcp://[::1]:2"]);
     assert_eq!((s.threads, s.state_dir, s.log_level.as_str()), (7, p.expand("@/s").into(), "debug"));
-    assert_eq!(s.exports.len(), 2);
+    assert_eq!((s.exports.len(), s.rpcbind), (2, RpcbindMode::Off));
     for e in &s.exports {
         assert!(e.insecure && e.read_only && !e.sync);
         assert_eq!((e.squash, &e.clients), (Squash::All, &"10.0.0.0/8,192.0.2.1".parse().unwrap()));
@@ -83,7 +83,7 @@ const FULL: &str = r#"
 listen = ["tcp://127.0.0.1:3049"]
 threads = 2
 state_dir = "/var/tmp/state"
-rpcbind = "off"
+rpcbind = "embedded"
 
 [[export]]
 path = "@/a"
@@ -107,6 +107,7 @@ fn the_file_says_everything() {
     let p = Place::new();
     let s = p.load_file("", FULL).unwrap();
     assert_eq!((s.listen, s.threads), (vec!["tcp://127.0.0.1:3049".to_owned()], 2));
+    assert_eq!(s.rpcbind, RpcbindMode::Embedded);
     assert_eq!(s.state_dir, Path::new("/var/tmp/state"));
     let [a, b] = &s.exports[..] else { panic!() };
     let want = ExportSettings {
@@ -187,7 +188,7 @@ fn mistakes_in_the_file_name_line_and_remedy() {
         ("listen = [\"2049\"]\n".into(), "1: ", "SCHEME://ADDRESS"),
         ("listen = [\"tcp://[::]:1\", \"tcp://[::]:1\"]\n".into(), "1: ", "twice"),
         ("state_dir = \"state\"\n".into(), "1: ", "absolute"),
-        ("rpcbind = \"auto\"\n".into(), "1: ", "later release"),
+        ("rpcbind = \"none\"\n".into(), "1: ", "\"embedded\""),
         ("rpcbind = \"of\"\n".into(), "1: ", "did you mean \"off\"?"),
     ];
     for (file, line, remedy) in cases {
@@ -200,7 +201,6 @@ fn mistakes_in_the_file_name_line_and_remedy() {
 fn mistakes_in_flags_name_the_flag() {
     let p = Place::new();
     let cases = [
-        ("--rpcbind auto @/a", "--rpcbind: ", "later release"),
         ("--clients ten @/a", "--clients: ", "names no clients"),
         ("--clients , @/a", "--clients: ", "localhost"),
         ("--threads 2000 @/a", "--threads: ", "1024"),

@@ -54,6 +54,10 @@ pub struct Cx<'a> {
 /// Handles are the backend's own (at most [`HANDLE_MAX`] bytes); the server wraps them with export and MAC before a
 /// client sees them, so a backend gets back only what it once handed out, though perhaps for an object that is
 /// gone ([`VfsError::Stale`]) or from a time before a restart.
+///
+/// A file system that is only read needs [`root`](Vfs::root), [`getattr`](Vfs::getattr), [`lookup`](Vfs::lookup),
+/// [`read`](Vfs::read) and [`readdir`](Vfs::readdir): what changes something answers [`VfsError::RoFs`] unless it is
+/// there. `nfsd/examples/hello.rs` is one.
 pub trait Vfs {
     /// The export's root directory.
     fn root(&mut self) -> VfsResult<Handle>;
@@ -63,13 +67,19 @@ pub trait Vfs {
 
     /// Changes attributes; with `guard`, only if the object's ctime equals it ([`VfsError::NotSync`]). Setting the
     /// size follows the rules of truncate, including `EFBIG` and `EINVAL` for absurd sizes, never a silent cap.
-    fn setattr(&mut self, cx: &Cx<'_>, obj: &Handle, set: &SetAttr, guard: Option<Time>) -> VfsResult<Attr>;
+    fn setattr(&mut self, cx: &Cx<'_>, obj: &Handle, set: &SetAttr, guard: Option<Time>) -> VfsResult<Attr> {
+        let _ = (cx, obj, set, guard);
+        Err(VfsError::RoFs)
+    }
 
     /// Finds `name` in `dir`. Symbolic links are returned, not followed.
     fn lookup(&mut self, cx: &Cx<'_>, dir: &Handle, name: &[u8]) -> VfsResult<Entry>;
 
-    /// Which of the rights in `want` the caller has.
-    fn access(&mut self, cx: &Cx<'_>, obj: &Handle, want: Access) -> VfsResult<(Access, Attr)>;
+    /// Which of the rights in `want` the caller has: what owner, group and mode bits say, unless told otherwise.
+    fn access(&mut self, cx: &Cx<'_>, obj: &Handle, want: Access) -> VfsResult<(Access, Attr)> {
+        let attr = self.getattr(cx, obj)?;
+        Ok((attr.access(cx.ident, want), attr))
+    }
 
     /// Reads into `bufs`, in order, at most their total length. Short only at end of file; `offset` at or past
     /// the end answers 0 bytes and `eof`. `eof` is judged by a size taken **after** the read.
@@ -90,26 +100,47 @@ pub trait Vfs {
         offset: u64,
         bufs: &[IoSlice<'_>],
         stable: Stability,
-    ) -> VfsResult<WriteDone>;
+    ) -> VfsResult<WriteDone> {
+        let _ = (cx, obj, offset, bufs, stable);
+        Err(VfsError::RoFs)
+    }
 
     /// Brings earlier unstable writes to stable storage; `count` 0 means to the end of the file.
-    fn commit(&mut self, cx: &Cx<'_>, obj: &Handle, offset: u64, count: u32) -> VfsResult<Attr>;
+    fn commit(&mut self, cx: &Cx<'_>, obj: &Handle, offset: u64, count: u32) -> VfsResult<Attr> {
+        let _ = (offset, count);
+        self.getattr(cx, obj)
+    }
 
     /// Creates a regular file (RFC 1813 section 3.3.8). An exclusive create that is repeated with the same verifier
     /// succeeds again.
-    fn create(&mut self, cx: &Cx<'_>, dir: &Handle, name: &[u8], how: &CreateHow) -> VfsResult<Entry>;
+    fn create(&mut self, cx: &Cx<'_>, dir: &Handle, name: &[u8], how: &CreateHow) -> VfsResult<Entry> {
+        let _ = (cx, dir, name, how);
+        Err(VfsError::RoFs)
+    }
 
     /// Creates a directory.
-    fn mkdir(&mut self, cx: &Cx<'_>, dir: &Handle, name: &[u8], set: &SetAttr) -> VfsResult<Entry>;
+    fn mkdir(&mut self, cx: &Cx<'_>, dir: &Handle, name: &[u8], set: &SetAttr) -> VfsResult<Entry> {
+        let _ = (cx, dir, name, set);
+        Err(VfsError::RoFs)
+    }
 
     /// Removes a name that is not a directory.
-    fn remove(&mut self, cx: &Cx<'_>, dir: &Handle, name: &[u8]) -> VfsResult<()>;
+    fn remove(&mut self, cx: &Cx<'_>, dir: &Handle, name: &[u8]) -> VfsResult<()> {
+        let _ = (cx, dir, name);
+        Err(VfsError::RoFs)
+    }
 
     /// Removes an empty directory.
-    fn rmdir(&mut self, cx: &Cx<'_>, dir: &Handle, name: &[u8]) -> VfsResult<()>;
+    fn rmdir(&mut self, cx: &Cx<'_>, dir: &Handle, name: &[u8]) -> VfsResult<()> {
+        let _ = (cx, dir, name);
+        Err(VfsError::RoFs)
+    }
 
     /// Renames, atomically replacing the target as rename(2) does.
-    fn rename(&mut self, cx: &Cx<'_>, from: (&Handle, &[u8]), to: (&Handle, &[u8])) -> VfsResult<()>;
+    fn rename(&mut self, cx: &Cx<'_>, from: (&Handle, &[u8]), to: (&Handle, &[u8])) -> VfsResult<()> {
+        let _ = (cx, from, to);
+        Err(VfsError::RoFs)
+    }
 
     /// Lists `dir` from after `cookie` (0 = start), `.` and `..` included, until the sink breaks. Returns true if
     /// the end was reached. Names that exist throughout are reported exactly once over a sequence of calls, even
@@ -124,7 +155,10 @@ pub trait Vfs {
     ) -> VfsResult<bool>;
 
     /// Space and limits of the file system that holds `obj`.
-    fn statfs(&mut self, cx: &Cx<'_>, obj: &Handle) -> VfsResult<FsStat>;
+    fn statfs(&mut self, cx: &Cx<'_>, obj: &Handle) -> VfsResult<FsStat> {
+        let _ = (cx, obj);
+        Ok(FsStat::default())
+    }
 
     /// Links and special files, if there are any on this file system; without them those calls answer NOTSUPP.
     fn links(&mut self) -> Option<&mut dyn Links> {

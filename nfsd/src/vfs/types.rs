@@ -114,6 +114,49 @@ pub struct Attr {
     pub ctime: Time,
 }
 
+impl Attr {
+    /// An object of this type and number that everybody may read, owned by root, without contents and born at the epoch.
+    pub fn new(ftype: FileType, fileid: u64) -> Self {
+        let dir = ftype == FileType::Directory;
+        let epoch = Time::default();
+        Attr {
+            ftype,
+            mode: if dir { 0o555 } else { 0o444 },
+            nlink: if dir { 2 } else { 1 },
+            uid: 0,
+            gid: 0,
+            size: 0,
+            used: 0,
+            rdev: (0, 0),
+            fsid: 0,
+            fileid,
+            atime: epoch,
+            mtime: epoch,
+            ctime: epoch,
+        }
+    }
+
+    /// The rights to read (4), write (2) and execute (1) that the mode bits give a caller. The superuser reads and writes
+    /// everything, and executes what anybody may execute.
+    #[inline]
+    pub fn rights(&self, id: &Identity) -> u32 {
+        if id.uid == 0 {
+            return if self.ftype == FileType::Directory || self.mode & 0o111 != 0 { 7 } else { 6 };
+        }
+        let shift = match () {
+            () if id.uid == self.uid => 6,
+            () if id.gid == self.gid || id.groups.contains(&self.gid) => 3,
+            () => 0,
+        };
+        (self.mode >> shift) & 7
+    }
+
+    /// Which of the rights in `want` the mode bits give a caller.
+    pub fn access(&self, id: &Identity, want: Access) -> Access {
+        Access::granted(self.rights(id), self.ftype == FileType::Directory, want)
+    }
+}
+
 /// An object found or made, with its attributes.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
@@ -216,6 +259,23 @@ impl Access {
     pub const EXTEND: u32 = 0x08;
     pub const DELETE: u32 = 0x10;
     pub const EXECUTE: u32 = 0x20;
+
+    /// Which of `want` follows from the rights to read (4), write (2) and execute (1) of a directory or another object.
+    pub fn granted(rights: u32, dir: bool, want: Access) -> Access {
+        let table: &[(u32, u32)] = if dir {
+            &[
+                (Access::READ, 4),
+                (Access::LOOKUP, 1),
+                (Access::MODIFY, 3),
+                (Access::EXTEND, 3),
+                (Access::DELETE, 3),
+            ]
+        } else {
+            &[(Access::READ, 4), (Access::EXECUTE, 1), (Access::MODIFY, 2), (Access::EXTEND, 2)]
+        };
+        let got = table.iter().filter(|(_, need)| rights & need == *need).fold(0, |a, (right, _)| a | right);
+        Access(got & want.0)
+    }
 }
 
 /// What a directory listing needs for each entry.
@@ -266,4 +326,20 @@ pub struct FsStat {
     pub chown_restricted: bool,
     /// Symbolic and hard links exist.
     pub links: bool,
+}
+
+impl Default for FsStat {
+    /// Nothing free, no links: a file system that cannot be changed.
+    fn default() -> Self {
+        FsStat {
+            bytes: (0, 0, 0),
+            files: (0, 0, 0),
+            name_max: 255,
+            link_max: 1,
+            max_file_size: i64::MAX as u64,
+            time_delta_ns: 1,
+            chown_restricted: true,
+            links: false,
+        }
+    }
 }

@@ -648,7 +648,7 @@ impl Builder<'_, '_> {
         let mut out: Vec<Proc> = Vec::new();
         let mut methods = Unique::default();
         // Methods of the generated client.
-        for own in ["new", "client", "from_client"] {
+        for own in ["new", "client", "from_client", "with", "finish"] {
             methods.take(own.to_owned());
         }
         for p in &v.procs {
@@ -690,6 +690,8 @@ impl Builder<'_, '_> {
                 name: p.name.text.clone(),
                 rust_const: constant(values, &p.name.text, &format!("V{version}"), number),
                 method: methods.take(names::snake(&p.name.text)),
+                start: String::new(),
+                oneway: String::new(),
                 number,
                 args,
                 result,
@@ -698,6 +700,11 @@ impl Builder<'_, '_> {
                 place: self.source.short_place(p.name.span.start),
                 text: self.source.excerpt(self.text, p.span),
             });
+        }
+        // After all methods that the file itself names.
+        for p in &mut out {
+            p.start = methods.take(format!("start_{}", p.method));
+            p.oneway = methods.take(format!("{}_oneway", p.method));
         }
         out.sort_by_key(|p| p.number);
         out

@@ -230,6 +230,9 @@ pub(crate) struct Proc {
     pub(crate) name: String,
     pub(crate) rust_const: String,
     pub(crate) method: String,
+    /// The client's methods that start a call, and make a call without a reply.
+    pub(crate) start: String,
+    pub(crate) oneway: String,
     pub(crate) number: u32,
     /// Parameter names and types.
     pub(crate) args: Vec<(String, Elem)>,

@@ -12,11 +12,12 @@ const KEYWORDS: [&str; 53] = [
 ];
 
 /// Names of types, traits and modules that the generated code itself uses.
-const USED: [&str; 59] = [
+const USED: [&str; 62] = [
     "Arc",
     "Array",
     "Box",
     "Call",
+    "CallOptions",
     "CallXprt",
     "Client",
     "ClntError",
@@ -46,8 +47,10 @@ const USED: [&str; 59] = [
     "PartialEq",
     "Payload",
     "PeerAddr",
+    "Pending",
     "ProcInfo",
     "Program",
+    "Repeat",
     "Result",
     "RpcError",
     "Send",

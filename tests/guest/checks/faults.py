@@ -125,6 +125,21 @@ def badmount(t):
         run("umount", "/mnt/bad")
 
 
+@check("ports", user=0)
+def ports(t):
+    """A mount that names no port finds NFS and MOUNT through rpcbind on the server's port 111."""
+    os.makedirs("/mnt/ports", exist_ok=True)
+    t.host.mkdir(t.rel(), 0o777)
+    t.host.put(t.rel("x"), b"found")
+    run("timeout", "30", "mount.nfs", t.config["source"], "/mnt/ports", "-o", "vers=3,proto=tcp,mountproto=tcp,nolock,retry=0")
+    try:
+        eq(read(f"/mnt/ports/{t.name}/x"), b"found", "content")
+    finally:
+        run("umount", "/mnt/ports")
+    for program in ("100003", "100005"):
+        true("ready and waiting" in run("rpcinfo", "-T", "tcp", "10.77.0.1", program, "3"), f"ping of {program}")
+
+
 @check("replaced")
 def replaced(t):
     """A file replaced on the host: the old descriptor never shows the new file's bytes, a new open does."""

@@ -134,7 +134,8 @@ class Nfsd(Server):
 
     def command(self, mode):
         argv = [self.binary, self.export, "--listen", f"tcp://0.0.0.0:{self.port}", "--clients", "10.77.0.0/24"]
-        argv += ["--state-dir", self.state]
+        # Not "auto": a socket of this machine's rpcbind may be in sight.
+        argv += ["--state-dir", self.state, "--rpcbind", "embedded"]
         # Root squash is the default and is tested as such: it is never asked for.
         more = {"nosquash": ["--squash", "none"], "squashall": ["--squash", "all"], "readonly": ["--read-only"]}
         return argv + more.get(mode, [])

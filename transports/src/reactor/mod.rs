@@ -121,9 +121,14 @@ impl Builder {
 
     /// Listens at a URL such as `tcp://[::]:2049`. May be called repeatedly. Port 0 takes a free one; see
     /// [`Server::urls`].
-    pub fn listen(mut self, url: &str) -> Result<Self, ListenError> {
-        self.listeners.push(class::listen(url)?);
-        Ok(self)
+    pub fn listen(self, url: &str) -> Result<Self, ListenError> {
+        Ok(self.listener(class::listen(url)?))
+    }
+
+    /// Listens at an endpoint that is open already.
+    pub fn listener(mut self, l: Box<dyn Listener>) -> Self {
+        self.listeners.push(l);
+        self
     }
 
     /// Worker threads; 0, the default, means one for each core.
@@ -210,6 +215,15 @@ impl Server {
     /// Where the server listens, as URLs for clients.
     pub fn urls(&self) -> Vec<String> {
         self.builder.listeners.iter().map(|l| l.url()).collect()
+    }
+
+    /// Number and version of each program offered.
+    pub fn programs(&self) -> Vec<(u32, u32)> {
+        let versions = |p: &Arc<dyn Program>| {
+            let number = p.number();
+            p.versions().iter().map(|v| (number, v.vers)).collect::<Vec<_>>()
+        };
+        self.builder.programs.iter().flat_map(versions).collect()
     }
 
     /// A handle that stops the server.

@@ -1,6 +1,5 @@
 //! RPC over TCP (RFC 5531 section 11).
 
-mod client;
 mod xprt;
 
 use crate::class::{Listener, PolledXprt, XprtClass};
@@ -11,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use xprt::TcpXprt;
 
 /// The class `tcp`.
-pub(crate) const CLASS: XprtClass = XprtClass { scheme: "tcp", listen, connect: client::connect };
+pub(crate) const CLASS: XprtClass = XprtClass { scheme: "tcp", listen, connect: crate::clnt::tcp::connect };
 
 /// Connections that the kernel keeps for us while the acceptor is busy.
 const BACKLOG: i32 = 1024;

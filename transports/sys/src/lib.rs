@@ -12,6 +12,7 @@
 //! | [`io`] | file data: positioned vectored reads and writes, flushing, residency |
 //! | [`attr`] | mode, owner, times, access checks |
 //! | [`cred`] | a thread's file-system identity and capabilities |
+//! | [`poll`] | waiting for one descriptor |
 //! | [`slab`] | anonymous memory that a page pool carves up |
 //! | [`thread`] | CPU affinity, limits, resource use |
 
@@ -21,6 +22,7 @@ pub mod dir;
 pub mod handle;
 pub mod io;
 pub mod open;
+pub mod poll;
 pub mod slab;
 pub mod stat;
 pub mod thread;

@@ -64,20 +64,7 @@ pub(super) fn need_unlink(dir: &Object, o: &Object, id: &Identity) -> VfsResult<
 
 /// Which of the rights in `want` (RFC 1813 section 3.3.4) the caller has.
 pub(super) fn access(o: &Object, id: &Identity, want: Access) -> Access {
-    let have = rights(o, id);
-    let table: &[(u32, u32)] = if o.is_dir() {
-        &[
-            (Access::READ, R),
-            (Access::LOOKUP, X),
-            (Access::MODIFY, W | X),
-            (Access::EXTEND, W | X),
-            (Access::DELETE, W | X),
-        ]
-    } else {
-        &[(Access::READ, R), (Access::EXECUTE, X), (Access::MODIFY, W), (Access::EXTEND, W)]
-    };
-    let got = table.iter().filter(|(_, need)| have & need == *need).fold(0, |a, (right, _)| a | right);
-    Access(got & want.0)
+    Access::granted(rights(o, id), o.is_dir(), want)
 }
 
 /// Clears set-id bits as a change of the contents by this caller does.

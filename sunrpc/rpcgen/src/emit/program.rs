@@ -175,6 +175,17 @@ impl Emit<'_> {
         line!(self, "    pub fn client(&mut self) -> &mut Client<T> {{");
         line!(self, "        &mut self.0");
         line!(self, "    }}");
+        line!(self, "    /// The same client with other options, for as long as the borrow lasts.");
+        line!(self, "    pub fn with(&mut self, options: CallOptions) -> {name}<&mut T> {{");
+        line!(self, "        {name}(self.0.with(options))");
+        line!(self, "    }}");
+        line!(self, "    /// Waits for the results of a call that was started.");
+        line!(
+            self,
+            "    pub fn finish<R: for<'a> Decode<'a>>(&mut self, call: Pending<R>) -> Result<R, ClntError> {{"
+        );
+        line!(self, "        self.0.finish(call)");
+        line!(self, "    }}");
         if !v.procs.iter().any(|p| p.number == 0 || p.method == "null") {
             line!(self, "    /// Procedure 0: does nothing.");
             line!(self, "    pub fn null(&mut self) -> Result<(), ClntError> {{");
@@ -182,38 +193,63 @@ impl Emit<'_> {
             line!(self, "    }}");
         }
         for proc in &v.procs {
-            let args = proc.args.iter().map(|(n, e)| {
-                let by = if matches!(self.model.resolve(*e), Elem::Scalar(_)) { "" } else { "&" };
-                format!(", {n}: {by}{}", self.elem(*e, Form::Owned))
-            });
-            let args: String = args.collect();
-            let result = self.result(proc);
-            line!(self, "    /// `{}`", proc.text);
-            line!(self, "    pub fn {}(&mut self{args}) -> Result<{result}, ClntError> {{", proc.method);
-            let writes: Vec<String> = proc
-                .args
-                .iter()
-                .flat_map(|(n, e)| {
-                    let place = Place { by_ref: n.clone(), ..Place::variable(n) };
-                    self.encode(&Shape::One(*e), Form::Owned, Take::Borrow, &place)
-                })
-                .collect();
-            let raw = proc.result.and_then(|e| self.model.opaque_len(e));
-            let (open, close) = match raw {
-                Some(n) => (format!("self.0.call_with::<FixedOpaque<{n}>>"), ".map(|v| v.0)"),
-                None => ("self.0.call_with".to_owned(), ""),
-            };
-            let w = if writes.is_empty() { "_" } else { "w" };
-            line!(self, "        {open}({}, |{w}| {{", proc.rust_const);
-            for l in writes {
-                line!(self, "            {l}");
-            }
-            line!(self, "            Ok(())");
-            line!(self, "        }}){close}");
-            line!(self, "    }}");
+            self.client_proc(proc);
         }
         line!(self, "}}");
         line!(self, "");
+    }
+
+    /// The client's methods of a procedure.
+    fn client_proc(&mut self, proc: &Proc) {
+        let args = proc.args.iter().map(|(n, e)| {
+            let by = if matches!(self.model.resolve(*e), Elem::Scalar(_)) { "" } else { "&" };
+            format!(", {n}: {by}{}", self.elem(*e, Form::Owned))
+        });
+        let args: String = args.collect();
+        let names: Vec<_> = proc.args.iter().map(|(n, _)| n.as_str()).collect();
+        let names = names.join(", ");
+        let result = self.result(proc);
+        let (started, close) = match proc.result.and_then(|e| self.model.opaque_len(e)) {
+            Some(n) => (format!("FixedOpaque<{n}>"), ".map(|v| v.0)"),
+            None => (result.clone(), ""),
+        };
+        let (method, start, oneway) = (&proc.method, &proc.start, &proc.oneway);
+        line!(self, "    /// `{}`", proc.text);
+        line!(self, "    pub fn {method}(&mut self{args}) -> Result<{result}, ClntError> {{");
+        line!(self, "        self.{start}({names}).and_then(|started| self.0.finish(started)){close}");
+        line!(self, "    }}");
+        line!(self, "    /// Starts [`Self::{method}`]; the results are in [`Self::finish`].");
+        line!(self, "    pub fn {start}(&mut self{args}) -> Result<Pending<{started}>, ClntError> {{");
+        self.client_send("start_with", proc);
+        line!(self, "    }}");
+        if proc.result.is_none() && !is_null(proc) {
+            line!(
+                self,
+                "    /// [`Self::{method}`] of a server that never answers it: returns once the call is sent."
+            );
+            line!(self, "    pub fn {oneway}(&mut self{args}) -> Result<(), ClntError> {{");
+            self.client_send("oneway_with", proc);
+            line!(self, "    }}");
+        }
+    }
+
+    fn client_send(&mut self, by: &str, proc: &Proc) {
+        let writes: Vec<String> = proc
+            .args
+            .iter()
+            .flat_map(|(n, e)| {
+                let place = Place { by_ref: n.clone(), ..Place::variable(n) };
+                self.encode(&Shape::One(*e), Form::Owned, Take::Borrow, &place)
+            })
+            .collect();
+        let repeat = if proc.once { "Harmful" } else { "Harmless" };
+        let w = if writes.is_empty() { "_" } else { "w" };
+        line!(self, "        self.0.{by}({}, Repeat::{repeat}, |{w}| {{", proc.rust_const);
+        for l in writes {
+            line!(self, "            {l}");
+        }
+        line!(self, "            Ok(())");
+        line!(self, "        }})");
     }
 }
 

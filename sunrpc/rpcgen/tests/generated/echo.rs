@@ -7,7 +7,7 @@ use ::sunrpc::xdr::{
 #[allow(unused_imports)]
 use ::sunrpc::page::{PageWriter, Pages, Payload};
 #[allow(unused_imports)]
-use ::sunrpc::clnt::{CallXprt, Client, ClntError};
+use ::sunrpc::clnt::{CallOptions, CallXprt, Client, ClntError, Pending, Repeat};
 #[allow(unused_imports)]
 use ::sunrpc::svc::{
     Call, Dispatch, Flow, Outcome, ProcInfo, Program, RpcError, VersionInfo,
@@ -502,13 +502,25 @@ impl<T: CallXprt> EchoV1Client<T> {
     pub fn client(&mut self) -> &mut Client<T> {
         &mut self.0
     }
+    /// The same client with other options, for as long as the borrow lasts.
+    pub fn with(&mut self, options: CallOptions) -> EchoV1Client<&mut T> {
+        EchoV1Client(self.0.with(options))
+    }
+    /// Waits for the results of a call that was started.
+    pub fn finish<R: for<'a> Decode<'a>>(&mut self, call: Pending<R>) -> Result<R, ClntError> {
+        self.0.finish(call)
+    }
     /// Procedure 0: does nothing.
     pub fn null(&mut self) -> Result<(), ClntError> {
         self.0.call(0, &())
     }
     /// `blob echo_blob(blob) = 1;`
     pub fn echo_blob(&mut self, arg: &blob) -> Result<blob, ClntError> {
-        self.0.call_with(ECHO_BLOB, |w| {
+        self.start_echo_blob(arg).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::echo_blob`]; the results are in [`Self::finish`].
+    pub fn start_echo_blob(&mut self, arg: &blob) -> Result<Pending<blob>, ClntError> {
+        self.0.start_with(ECHO_BLOB, Repeat::Harmless, |w| {
             arg.encode(w)?;
             Ok(())
         })
@@ -648,15 +660,31 @@ impl<T: CallXprt> EchoV2Client<T> {
     pub fn client(&mut self) -> &mut Client<T> {
         &mut self.0
     }
+    /// The same client with other options, for as long as the borrow lasts.
+    pub fn with(&mut self, options: CallOptions) -> EchoV2Client<&mut T> {
+        EchoV2Client(self.0.with(options))
+    }
+    /// Waits for the results of a call that was started.
+    pub fn finish<R: for<'a> Decode<'a>>(&mut self, call: Pending<R>) -> Result<R, ClntError> {
+        self.0.finish(call)
+    }
     /// `void ECHO_NULL(void) = 0;`
     pub fn echo_null(&mut self) -> Result<(), ClntError> {
-        self.0.call_with(ECHO_NULL, |_| {
+        self.start_echo_null().and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::echo_null`]; the results are in [`Self::finish`].
+    pub fn start_echo_null(&mut self) -> Result<Pending<()>, ClntError> {
+        self.0.start_with(ECHO_NULL, Repeat::Harmless, |_| {
             Ok(())
         })
     }
     /// `int ECHO_ADD(int left, int right) = 1;`
     pub fn echo_add(&mut self, left: i32, right: i32) -> Result<i32, ClntError> {
-        self.0.call_with(ECHO_ADD, |w| {
+        self.start_echo_add(left, right).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::echo_add`]; the results are in [`Self::finish`].
+    pub fn start_echo_add(&mut self, left: i32, right: i32) -> Result<Pending<i32>, ClntError> {
+        self.0.start_with(ECHO_ADD, Repeat::Harmful, |w| {
             w.put_i32(left)?;
             w.put_i32(right)?;
             Ok(())
@@ -664,7 +692,11 @@ impl<T: CallXprt> EchoV2Client<T> {
     }
     /// `string ECHO_JOIN(string, string) = 2;`
     pub fn echo_join(&mut self, arg1: &ECHO_JOIN_arg1, arg2: &ECHO_JOIN_arg2) -> Result<ECHO_JOIN_res, ClntError> {
-        self.0.call_with(ECHO_JOIN, |w| {
+        self.start_echo_join(arg1, arg2).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::echo_join`]; the results are in [`Self::finish`].
+    pub fn start_echo_join(&mut self, arg1: &ECHO_JOIN_arg1, arg2: &ECHO_JOIN_arg2) -> Result<Pending<ECHO_JOIN_res>, ClntError> {
+        self.0.start_with(ECHO_JOIN, Repeat::Harmless, |w| {
             arg1.encode(w)?;
             arg2.encode(w)?;
             Ok(())
@@ -672,27 +704,50 @@ impl<T: CallXprt> EchoV2Client<T> {
     }
     /// `ticket ECHO_TICKET(ticket) = 3;`
     pub fn echo_ticket(&mut self, arg: &ticket) -> Result<ticket, ClntError> {
-        self.0.call_with::<FixedOpaque<8>>(ECHO_TICKET, |w| {
+        self.start_echo_ticket(arg).and_then(|started| self.0.finish(started)).map(|v| v.0)
+    }
+    /// Starts [`Self::echo_ticket`]; the results are in [`Self::finish`].
+    pub fn start_echo_ticket(&mut self, arg: &ticket) -> Result<Pending<FixedOpaque<8>>, ClntError> {
+        self.0.start_with(ECHO_TICKET, Repeat::Harmless, |w| {
             w.put_opaque_fixed(arg)?;
             Ok(())
-        }).map(|v| v.0)
+        })
     }
     /// `bool ECHO_WAIT(void) = 5;`
     pub fn echo_wait(&mut self) -> Result<bool, ClntError> {
-        self.0.call_with(ECHO_WAIT, |_| {
+        self.start_echo_wait().and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::echo_wait`]; the results are in [`Self::finish`].
+    pub fn start_echo_wait(&mut self) -> Result<Pending<bool>, ClntError> {
+        self.0.start_with(ECHO_WAIT, Repeat::Harmless, |_| {
             Ok(())
         })
     }
     /// `void ECHO_FAIL(unsigned hyper code) = 7;`
     pub fn echo_fail(&mut self, code: u64) -> Result<(), ClntError> {
-        self.0.call_with(ECHO_FAIL, |w| {
+        self.start_echo_fail(code).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::echo_fail`]; the results are in [`Self::finish`].
+    pub fn start_echo_fail(&mut self, code: u64) -> Result<Pending<()>, ClntError> {
+        self.0.start_with(ECHO_FAIL, Repeat::Harmless, |w| {
+            w.put_u64(code)?;
+            Ok(())
+        })
+    }
+    /// [`Self::echo_fail`] of a server that never answers it: returns once the call is sent.
+    pub fn echo_fail_oneway(&mut self, code: u64) -> Result<(), ClntError> {
+        self.0.oneway_with(ECHO_FAIL, Repeat::Harmless, |w| {
             w.put_u64(code)?;
             Ok(())
         })
     }
     /// `ticket *ECHO_MAYBE(ticket *arg) = 8;`
     pub fn echo_maybe(&mut self, arg: &ECHO_MAYBE_arg) -> Result<ECHO_MAYBE_res, ClntError> {
-        self.0.call_with(ECHO_MAYBE, |w| {
+        self.start_echo_maybe(arg).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::echo_maybe`]; the results are in [`Self::finish`].
+    pub fn start_echo_maybe(&mut self, arg: &ECHO_MAYBE_arg) -> Result<Pending<ECHO_MAYBE_res>, ClntError> {
+        self.0.start_with(ECHO_MAYBE, Repeat::Harmless, |w| {
             arg.encode(w)?;
             Ok(())
         })

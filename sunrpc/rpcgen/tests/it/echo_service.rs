@@ -211,3 +211,23 @@ fn tables_tell_what_pragmas_say() {
     assert_eq!(sizes, [0, 4, (1 << 20) + 3072, 8, 0, 4, 0, 0, 12]);
     assert_eq!(EchoV1Server::<Echo>::PROCEDURES[1].max_result, 68);
 }
+
+#[test]
+fn calls_are_started_apart_and_take_options() {
+    let mut local = Local::new(&programs());
+    let mut c = EchoV2Client::new(&mut local);
+    let two = [c.start_echo_add(1, 2).unwrap(), c.start_echo_add(3, 4).unwrap()];
+    assert_eq!(two.map(|p| c.finish(p).unwrap()), [3, 7]);
+    assert_eq!(c.with(sunrpc::clnt::CallOptions::default()).echo_add(5, 6).unwrap(), 11);
+}
+
+#[test]
+fn names_of_the_file_come_before_those_made_of_them() {
+    let text = "program P { version V { void A(void) = 1; void START_A(void) = 2; void FINISH(void) = 3; } = 1; } = 9;";
+    let rust = sunrpc_rpcgen::Compiler::new().translate("t.x", text).unwrap().rust;
+    for name in ["a", "start_a", "start_a_", "start_start_a", "finish", "finish_", "a_oneway"] {
+        let head = format!("pub fn {name}(&mut self");
+        let generic = format!("pub fn {name}<R");
+        assert_eq!(rust.matches(&head).count() + rust.matches(&generic).count(), 1, "{name}");
+    }
+}
