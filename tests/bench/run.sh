@@ -7,6 +7,7 @@ cd "$(dirname "$0")/../.."
 usage() {
   cat <<'T'
 Usage: bash tests/bench/run.sh [OPTIONS]
+       bash tests/bench/run.sh --rpc [OPTIONS]     plain RPC against other frameworks, see --rpc --help
 
 Builds nfsd and the load generator, starts the servers on one processor and the generator on another, and measures
 every operation against each server in turn, on a directory in memory. Prints medians as Markdown tables.
@@ -16,7 +17,14 @@ every operation against each server in turn, on a directory in memory. Prints me
   --secs S            seconds of each measurement [3]
   --rows WORD[,...]   only rows whose name contains one of the words, such as "null,read 4k"; "list" names all rows
   --servers S[,...]   of ours, ganesha, floor [all three]
+  --matrix            instead of the rows: NULL and GETATTR on 1, 8, 32 and 1000 connections, each with 1, 4, 8 and 32
+                      calls in flight
+  --server NAME=CMD   also measure this NFSv3 server; repeatable. CMD is one command that stays in the foreground; {dir}
+                      in it is the directory to export, {port} the port of NFS, {mount_port} that of MOUNT, if it has
+                      one of its own. An earlier version of ours:
+                      --server old='./nfsd-old {dir} --listen tcp://127.0.0.1:{port} --insecure --squash none --rpcbind off'
   --json FILE         also write medians and all single runs as JSON
+  --svg DIR           also draw the server's CPU time as bars, DIR/nfs.svg
   --dir DIR           measure in a new directory below DIR [/dev/shm]; remove what is left of a killed run there
   --server-cpu N      processor of the servers [0]
   --client-cpu N      processor of the generator [1]
@@ -32,7 +40,14 @@ As root everything runs in a network of its own, so that no port can clash.
 T
 }
 
-rounds=3 secs=3 only= servers=ours,ganesha,floor json= base=/dev/shm server_cpu=0 client_cpu=1 busy= nfsd= bench= keep=
+if [ "${1:-}" = --rpc ]; then
+  shift
+  exec bash tests/bench/rpc.sh "$@"
+fi
+given=("$@")
+declare -A pid=() command=() port=([ours]=22149 [ganesha]=22049 [floor]=22249)
+declare -A mount_port=([ours]=22149 [ganesha]=22048 [floor]=22249)
+rounds=3 secs=3 only= servers=ours,ganesha,floor json= svg= base=/dev/shm server_cpu=0 client_cpu=1 busy= nfsd= bench= keep= matrix= extra=()
 while [ $# -gt 0 ]; do
   case $1 in
     --quick) rounds=1 secs=1 ;;
@@ -41,9 +56,23 @@ while [ $# -gt 0 ]; do
     --rows) only=$2; shift ;;
     --servers) servers=$2; shift ;;
     --json) json=$(realpath "$2"); shift ;;
+    --svg) mkdir -p "$2"; svg=$(realpath "$2"); shift ;;
     --dir) base=$(realpath "$2"); shift ;;
     --server-cpu) server_cpu=$2; shift ;;
     --client-cpu) client_cpu=$2; shift ;;
+    --matrix) matrix=yes ;;
+    --server)
+      name=${2%%=*}
+      case $2 in [a-zA-Z]*=?*) ;; *) echo "run.sh: --server $2: NAME=COMMAND is wanted" >&2; exit 2 ;; esac
+      if [[ $name = *[!a-zA-Z0-9_.-]* ]] || [ -n "${port[$name]:-}" ]; then
+        echo "run.sh: --server $name: letters and digits, and a name of its own" >&2
+        exit 2
+      fi
+      extra+=("$name")
+      command[$name]=${2#*=} port[$name]=$((22300 + ${#extra[@]} * 2)) mount_port[$name]=${port[$name]}
+      if [[ $2 = *{mount_port}* ]]; then mount_port[$name]=$((port[$name] + 1)); fi
+      shift
+      ;;
     --busy) busy=--busy ;;
     --nfsd) nfsd=$(realpath "$2"); shift ;;
     --nfsbench) bench=$(realpath "$2"); shift ;;
@@ -74,14 +103,19 @@ readdirplus 10k c1q1|--op readdirplus
 read 1M c1q8|--op read1m -q 8
 read 1M c8q8|--op read1m -c 8 -q 8
 write 1M c4q4|--op write1m -c 4 -q 4'
+if [ -n "$matrix" ]; then
+  rows=$(for op in null getattr; do
+    for c in 1 8 32 1000; do for q in 1 4 8 32; do echo "$op c${c}q$q|--op $op -c $c -q $q"; done; done
+  done)
+fi
 if [ "$only" = list ]; then cut -d'|' -f1 <<<"$rows"; exit; fi
 # The floor has no directories. Bare system calls stand in its place at READDIRPLUS.
 floor_lacks='readdirplus 10k c1q1
 getattr c8q32 1000 files
 lookup c8q32 1000 names'
 
-say() { echo "bench: $*" >&2; }
-loud() { printf '\nbench: *** %s ***\n\n' "$*" >&2; }
+# shellcheck source=tests/bench/lib.sh
+. tests/bench/lib.sh
 
 if [ -z "$nfsd" ] || [ -z "$bench" ]; then
   target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
@@ -100,28 +134,18 @@ if [ -z "${NFSBENCH_ISOLATED:-}" ] && [ "$(id -u)" = 0 ] && unshare -n -m true 2
   export NFSBENCH_ISOLATED=yes
   exec unshare -n -m --propagation private bash -c '
     mount -t tmpfs tmpfs /run && mkdir -p /run/rpcbind /run/ganesha /run/dbus && ip link set lo up && exec bash "$@"' \
-    _ tests/bench/run.sh --rounds "$rounds" --secs "$secs" ${only:+--rows "$only"} --servers "$servers" \
-    ${json:+--json "$json"} --dir "$base" --server-cpu "$server_cpu" --client-cpu "$client_cpu" $busy \
-    ${nfsd:+--nfsd "$nfsd"} --nfsbench "$bench" ${keep:+--keep}
+    _ tests/bench/run.sh "${given[@]}" ${nfsd:+--nfsd "$nfsd"} --nfsbench "$bench"
 fi
 
 [ "$(nproc)" -ge 2 ] || loud "only one processor: the generator's work will be charged to nobody, but it delays the servers"
 
 work=$(mktemp -d "$base/nfsbench.XXXXXX")
 chmod 755 "$work"
-declare -A pid=() port=([ours]=22149 [ganesha]=22049 [floor]=22249) mount_port=([ours]=22149 [ganesha]=22048 [floor]=22249)
 helpers=()
 
-stop() { # stop PID: politely, then not
-  kill "$1" 2>/dev/null || return 0
-  for _ in $(seq 100); do kill -0 "$1" 2>/dev/null || return 0; sleep 0.1; done
-  kill -9 "$1" 2>/dev/null || true
-}
-stop_all() {
-  for s in "${!pid[@]}"; do stop "${pid[$s]}"; wait "${pid[$s]}" 2>/dev/null || true; unset "pid[$s]"; done
-}
 cleanup() {
   trap - EXIT
+  progress_end
   stop_all
   for p in "${helpers[@]}"; do stop "$p"; done
   if [ -n "$keep" ]; then say "left: $work"; else rm -rf "$work"; fi
@@ -157,8 +181,8 @@ answers() { # answers SERVER: whether it serves the export
 start() { # start SERVER: 0 when it answers, with its pid noted
   case $1 in
     ours)
-      taskset -c "$server_cpu" "$nfsd" "$export_dir" --listen "tcp://127.0.0.1:${port[ours]}" --insecure --squash none --rpcbind off \
-        --state-dir "$work/state" --threads 1 >"$log/ours" 2>&1 &
+      taskset -c "$server_cpu" "$nfsd" "$export_dir" --listen "tcp://127.0.0.1:${port[ours]}" --insecure --squash none \
+        --rpcbind off --state-dir "$work/state" --threads 1 >"$log/ours" 2>&1 &
       ;;
     ganesha)
       taskset -c "$server_cpu" ganesha.nfsd -F -f "$work/ganesha.conf" -L "$log/ganesha" -p "$work/ganesha.pid" \
@@ -166,6 +190,11 @@ start() { # start SERVER: 0 when it answers, with its pid noted
       ;;
     floor)
       "$bench" floor --port "${port[floor]}" --cpu "$server_cpu" --file "$export_dir/big" >"$log/floor" 2>&1 &
+      ;;
+    *)
+      local c=${command[$1]}
+      c=${c//\{dir\}/$export_dir} c=${c//\{port\}/${port[$1]}} c=${c//\{mount_port\}/${mount_port[$1]}}
+      taskset -c "$server_cpu" bash -c "exec $c" >"$log/$1" 2>&1 &
       ;;
   esac
   pid[$1]=$!
@@ -202,49 +231,42 @@ for s in ${servers//,/ }; do
   esac
 done
 
-wanted() { # wanted ROW
-  [ -z "$only" ] && return
-  local word
-  while IFS= read -r word; do [[ $1 == *"$word"* ]] && return; done <<<"${only//,/$'\n'}"
-  return 1
-}
+running+=("${extra[@]}")
 
 results=$work/results.jsonl
 : >"$results"
-selected=()
-while IFS= read -r line; do wanted "${line%%|*}" && selected+=("$line"); done <<<"$rows"
-[ ${#selected[@]} -gt 0 ] || { echo "run.sh: --rows $only: no such row; --rows list names them" >&2; exit 2; }
-
+select_rows "$rows" "$only" run.sh
+progress_start $((rounds * ${#selected[@]} * ${#running[@]}))
 for round in $(seq "$rounds"); do
   say "round $round of $rounds: starting ${running[*]}"
   alive=()
   for s in "${running[@]}"; do start "$s" && alive+=("$s"); done
   [ ${#alive[@]} -gt 0 ] || { echo "run.sh: no server runs" >&2; exit 1; }
-  n=0
   for line in "${selected[@]}"; do
-    row=${line%%|*} options=${line#*|} n=$((n + 1))
-    say "round $round/$rounds, row $n/${#selected[@]}: $row"
+    row=${line%%|*} options=${line#*|}
     # Each round begins with another server.
     for i in $(seq 0 $((${#alive[@]} - 1))); do
       s=${alive[$(((i + round) % ${#alive[@]}))]}
+      progress "round $round/$rounds, $row, $s"
       if [ "$s" = floor ] && grep -qxF "$row" <<<"$floor_lacks"; then
         [[ $row = readdirplus* ]] || continue
-        "$bench" probe-readdir "$export_dir/dir10k" --cpu "$server_cpu" --secs "$secs" --row "$row" --json >>"$results"
+        measure "$secs" "$bench" probe-readdir "$export_dir/dir10k" --cpu "$server_cpu" --secs "$secs" --row "$row" --json >>"$results"
         continue
       fi
       # shellcheck disable=SC2086 # options are words
-      timeout -k 5 $((${secs%.*} + 60)) "$bench" load $options $busy --port "${port[$s]}" --mount-port "${mount_port[$s]}" \
+      measure "$secs" "$bench" load $options $busy --port "${port[$s]}" --mount-port "${mount_port[$s]}" \
         --export "$export_dir" --secs "$secs" --pid "${pid[$s]}" --cpu "$client_cpu" --label "$s" --row "$row" --json \
         >>"$results" || loud "$s, $row: no figures (see above)"
     done
   done
   stop_all
 done
+progress_end
 
 echo
-"$bench" table "$results" ${json:+--json "$json"}
+"$bench" table "$results" ${json:+--json "$json"} ${svg:+--svg "$svg/nfs.svg" --title "NFSv3"}
 echo
-echo "kernel $(uname -r), $(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -1), $rounds rounds of $secs s, servers on processor $server_cpu, generator on $client_cpu"
+machine
 [[ " ${running[*]} " = *" ganesha "* ]] && echo "ganesha: $(ganesha.nfsd -v 2>/dev/null | head -1)"
 echo "READDIRPLUS stands beside bare getdents64 + statx of the same directory; read 1M beside sendfile of the same file."
 exit 0

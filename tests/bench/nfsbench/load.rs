@@ -7,9 +7,9 @@ use crate::ops::{Choice, Op, Plan, PlanOptions};
 use crate::out::{Out, Payload};
 use crate::process::{self, Sample};
 use crate::records::Records;
-use crate::report::{Row, load_average};
+use crate::report::{BULK, Row};
 use crate::setup::Rpc;
-use crate::xdr::{self, Caller, Dec, Outcome, put_u32, put_u64};
+use crate::xdr::{self, Caller, Dec, ECHO, Outcome, put_u32, put_u64};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use socket2::Socket;
@@ -23,8 +23,8 @@ use std::time::{Duration, Instant, SystemTime};
 const RX_BYTES: usize = 128 << 10;
 /// Dropped at once.
 const DROP_BYTES: usize = 1 << 20;
-/// READ replies from this size on are dropped in the kernel, not copied.
-const BULK: u32 = 16 << 10;
+/// Reply to an echo up to its data: RPC header with an empty verifier, and a length.
+const ECHO_HEAD: usize = 28;
 /// Calls left unanswered for so long are lost.
 const SILENCE: Duration = Duration::from_secs(10);
 /// Nobody answers more calls than this without using processor time.
@@ -99,7 +99,7 @@ impl Load {
 
     /// Queues the next call of slot `i`.
     fn issue(&mut self, lane: &mut Lane, i: usize) -> Result<()> {
-        let random = if self.plan.op == Op::Null { 0 } else { self.random() };
+        let random = if self.plan.op.lacks_status() { 0 } else { self.random() };
         let Some(slot) = lane.slots.get_mut(i) else { return Ok(()) };
         let choice = slot.choice;
         let t = match (slot.second, choice.count) {
@@ -167,7 +167,7 @@ impl Load {
             self.counts.ops += 1;
         }
         let status = match outcome {
-            Outcome::Success if op == Op::Null => 0,
+            Outcome::Success if op.lacks_status() => 0,
             Outcome::Success => d.u32()?,
             _ => u32::MAX,
         };
@@ -175,6 +175,12 @@ impl Load {
             self.counts.errors += 1;
             self.last_error =
                 if outcome == Outcome::Success { format!("status {status}") } else { format!("{outcome:?}") };
+        } else if op == Op::Echo {
+            let whole = d.u32()? == self.plan.bytes && len == ECHO_HEAD + self.plan.bytes as usize;
+            if !whole {
+                return Err(BenchError::Reply(format!("echo in a record of {len} bytes")));
+            }
+            self.counts.bytes += u64::from(self.plan.bytes);
         } else if op.is_read() {
             d.post_op_attr()?;
             let count = d.u32()?;
@@ -303,8 +309,11 @@ pub(crate) fn run(args: &LoadArgs) -> Result<Row> {
     let rss_before = rss(args.pid)?;
 
     let nfs = (args.host, args.port).into();
-    let root =
-        Rpc::dial((args.host, args.mount_port.unwrap_or(args.port)).into(), caller)?.mount(&args.export)?;
+    let root = if args.op.is_plain() {
+        Vec::new()
+    } else {
+        Rpc::dial((args.host, args.mount_port.unwrap_or(args.port)).into(), caller)?.mount(&args.export)?
+    };
     let mut rpc = Rpc::dial(nfs, caller)?;
     let options = PlanOptions {
         op: args.op,
@@ -323,13 +332,17 @@ pub(crate) fn run(args: &LoadArgs) -> Result<Row> {
         dropped: vec![MaybeUninit::uninit(); DROP_BYTES],
         payload: payload(&plan)?,
         start: Instant::now(),
-        bulk: args.op.is_read() && bytes >= BULK,
+        bulk: args.op.brings_bytes() && bytes >= BULK,
     };
     let mut poll = Poll::new().context("creating the poll")?;
     let mut pool = Vec::with_capacity(conns);
     for i in 0..conns {
         let mut single = Rpc::dial(nfs, caller)?;
-        single.size(&root)?;
+        if args.op.is_plain() {
+            single.run("NULL", xdr::call(None, ECHO, 0), |_| Ok(()))?;
+        } else {
+            single.size(&root)?;
+        }
         pool.push(connection(single.into_socket()?, &plan, i, conns, depth));
     }
     for (i, conn) in pool.iter().enumerate() {
@@ -372,8 +385,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<Row> {
     }
 
     let mut row = figures(args, bytes, &first, &last, &counts);
-    row.p50_us = load.hist.quantile_us(0.5);
-    row.p99_us = load.hist.quantile_us(0.99);
+    row.quantiles(&load.hist);
     (row.errors, row.short) = (load.counts.errors, load.counts.short);
     row.rss_before_kib = rss_before.unwrap_or(0);
     row.rss_connected_kib = rss_connected.unwrap_or(0);
@@ -480,45 +492,25 @@ fn drive(
 }
 
 fn figures(args: &LoadArgs, bytes: u32, first: &Mark, last: &Mark, counts: &Counts) -> Row {
-    let seconds = (last.at - first.at) as f64 / 1e9;
     let usage = match (&first.server, &last.server) {
         (Some(a), Some(b)) => a.until(b),
         _ => process::Usage::default(),
     };
-    let ops = counts.ops.max(1) as f64;
-    let cpu_us = usage.cpu_ns as f64 / 1e3;
-    let gib = counts.bytes as f64 / f64::from(1 << 30);
-    let (cost, unit) = if args.op == Op::Readdirplus {
-        (cpu_us / counts.entries.max(1) as f64, "us/entry")
-    } else if bytes >= BULK && gib > 0.0 {
-        (cpu_us / 1e6 / gib, "CPU-s/GiB")
-    } else {
-        (cpu_us / ops, "us/op")
-    };
     let op =
         clap::ValueEnum::to_possible_value(&args.op).map_or_else(String::new, |v| v.get_name().to_owned());
-    Row {
+    let mut row = Row {
         row: args.row.clone().unwrap_or_else(|| op.clone()),
         server: args.label.clone(),
         op,
         conns: usize::from(args.conns),
         depth: usize::from(args.depth),
         bytes,
-        seconds,
-        ops: counts.ops,
-        ops_per_s: counts.ops as f64 / seconds,
-        gib_per_s: gib / seconds,
-        cost,
-        unit: unit.into(),
-        server_us_per_op: cpu_us / ops,
-        client_us_per_op: (last.own_ns - first.own_ns) as f64 / 1e3 / ops,
-        disturbed: last.wait_ns.saturating_sub(first.wait_ns) as f64 / 1e9 / seconds,
-        server_cores: cpu_us / 1e6 / seconds,
-        minor_faults_per_op: usage.minor_faults as f64 / ops,
         entries: counts.entries,
         full_entries: counts.full_entries,
-        load: load_average(),
         wait: if args.busy { "busy" } else { "epoll" }.into(),
         ..Row::default()
-    }
+    };
+    let (own, waited) = (last.own_ns - first.own_ns, last.wait_ns.saturating_sub(first.wait_ns));
+    row.fill((last.at - first.at) as f64 / 1e9, counts.ops, counts.bytes, &usage, own, waited);
+    row
 }

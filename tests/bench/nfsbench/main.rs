@@ -15,6 +15,7 @@ mod process;
 mod records;
 mod report;
 mod setup;
+mod svg;
 mod table;
 mod xdr;
 
@@ -84,7 +85,7 @@ struct LoadArgs {
     /// Seconds of load before measuring
     #[arg(long, default_value_t = 0.3)]
     warmup: f64,
-    /// Bytes of a READ, WRITE or READDIRPLUS reply [default: by operation]
+    /// Bytes of a READ, WRITE, echo or READDIRPLUS reply [default: by operation]
     #[arg(long)]
     bytes: Option<u32>,
     /// File to read, look up and stat, below the export
@@ -173,11 +174,18 @@ struct ProbeArgs {
 /// Options of `table`.
 #[derive(Debug, Args)]
 struct TableArgs {
-    /// File with lines of JSON
-    rows: PathBuf,
+    /// Files with lines of JSON, or what --json wrote; runs of the same row and server come together
+    #[arg(required = true)]
+    rows: Vec<PathBuf>,
     /// Also write the medians and all lines as JSON to this file
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Also draw the medians, into an SVG file
+    #[arg(long)]
+    svg: Option<PathBuf>,
+    /// Title of the drawing
+    #[arg(long, default_value = "NFSv3")]
+    title: String,
     /// The server that the others are compared with
     #[arg(long, default_value = "ours")]
     subject: String,

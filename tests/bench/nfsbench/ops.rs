@@ -2,7 +2,7 @@
 
 use crate::error::{BenchError, Result};
 use crate::setup::{Rpc, create_args};
-use crate::xdr::{self, Caller, Enc, NFS, proc3};
+use crate::xdr::{self, Caller, ECHO, ECHO_SAY, Enc, NFS, proc3};
 use clap::ValueEnum;
 
 /// WRITE payloads up to this size travel in the call's buffer, larger ones by sendfile.
@@ -31,6 +31,10 @@ pub(crate) enum Op {
     Create,
     /// READDIRPLUS of the whole --dir again and again, --bytes (64 KiB) a reply
     Readdirplus,
+    /// Plain RPC, without NFS: NULL of the echo service
+    RpcNull,
+    /// Plain RPC: --bytes (1 MiB) to the echo service and back
+    Echo,
 }
 
 impl Op {
@@ -38,7 +42,7 @@ impl Op {
     pub(crate) fn default_bytes(self) -> u32 {
         match self {
             Self::Read | Self::Write => 4 << 10,
-            Self::Read1m | Self::Write1m => 1 << 20,
+            Self::Read1m | Self::Write1m | Self::Echo => 1 << 20,
             Self::Readdirplus => 64 << 10,
             _ => 0,
         }
@@ -46,6 +50,21 @@ impl Op {
 
     pub(crate) fn is_read(self) -> bool {
         matches!(self, Self::Read | Self::Read1m)
+    }
+
+    /// Whether the server is the echo service: nothing is mounted.
+    pub(crate) fn is_plain(self) -> bool {
+        matches!(self, Self::RpcNull | Self::Echo)
+    }
+
+    /// Whether a reply may hold much more than what is looked at.
+    pub(crate) fn brings_bytes(self) -> bool {
+        self.is_read() || self == Self::Echo
+    }
+
+    /// Whether a reply has nothing behind the RPC header, or no status there.
+    pub(crate) fn lacks_status(self) -> bool {
+        self == Self::Null || self.is_plain()
     }
 
     pub(crate) fn is_write(self) -> bool {
@@ -121,6 +140,8 @@ impl Plan {
         let call = |procedure| xdr::call(Some(o.caller), NFS, procedure);
         match o.op {
             Op::Null => plan.shared([xdr::call(None, NFS, proc3::NULL)], o),
+            Op::RpcNull => plan.shared([xdr::call(None, ECHO, proc3::NULL)], o),
+            Op::Echo => plan.echo(rpc, o)?,
             Op::Getattr | Op::Access | Op::Lookup => {
                 let (dir, targets) = targets(rpc, root, o)?;
                 let encode = |(name, fh): &(Vec<u8>, Vec<u8>)| match o.op {
@@ -176,6 +197,24 @@ impl Plan {
 
     fn choose(&mut self, first: usize, count: usize, o: &PlanOptions<'_>) {
         self.choices = vec![Choice { first, count, second: first }; o.conns * o.depth];
+    }
+
+    /// Says something once to see that it comes back, then only lengths are looked at.
+    fn echo(&mut self, rpc: &mut Rpc, o: &PlanOptions<'_>) -> Result<()> {
+        if o.bytes == 0 || !o.bytes.is_multiple_of(4) {
+            return Err(BenchError::Usage(format!("--bytes {}: the echo needs a multiple of 4", o.bytes)));
+        }
+        let said: Vec<u8> = (0..o.bytes).map(|i| (i % 251) as u8).collect();
+        let mut e = rpc.call(ECHO, ECHO_SAY);
+        e.opaque(&said);
+        if rpc.run("echo", e, |d| Ok(d.opaque()? == said))? {
+            let mut e = xdr::call(None, ECHO, ECHO_SAY);
+            e.u32(o.bytes);
+            self.templates.push(Template::new(e, 0, o.bytes));
+            self.choose(0, 1, o);
+            return Ok(());
+        }
+        Err(BenchError::Reply("the echo is not what was said".into()))
     }
 
     fn writes(&mut self, rpc: &mut Rpc, root: &[u8], o: &PlanOptions<'_>) -> Result<()> {

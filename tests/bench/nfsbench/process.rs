@@ -1,6 +1,6 @@
 //! What the kernel says about the server's process, and about ours.
 
-use crate::error::{BenchError, Context, Result};
+use super::error::{BenchError, Context, Result};
 use std::collections::HashMap;
 use std::fs;
 
@@ -14,6 +14,8 @@ pub(crate) struct Sample {
     /// The same of the whole process, threads that have ended included, in ticks.
     ticks_ns: u64,
     minor_faults: u64,
+    /// Voluntary context switches of each live thread.
+    switches: HashMap<u32, u64>,
 }
 
 /// What a process used between two samples.
@@ -23,6 +25,8 @@ pub(crate) struct Usage {
     pub(crate) cpu_ns: u64,
     /// Page faults served without I/O.
     pub(crate) minor_faults: u64,
+    /// Times that a thread gave up its processor to wait; threads born or ended meanwhile are left out.
+    pub(crate) switches: u64,
 }
 
 impl Sample {
@@ -33,7 +37,7 @@ impl Sample {
         // The second field, the name in parentheses, may hold anything.
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         let field = |n: usize| fields.get(n - 3).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
-        let mut threads = HashMap::new();
+        let (mut threads, mut switches) = (HashMap::new(), HashMap::new());
         for task in fs::read_dir(format!("/proc/{pid}/task")).context(gone())? {
             let task = task.context(gone())?;
             let Some(tid) = task.file_name().to_str().and_then(|s| s.parse().ok()) else { continue };
@@ -42,8 +46,13 @@ impl Sample {
             if let Some(ns) = text.split_whitespace().next().and_then(|f| f.parse().ok()) {
                 threads.insert(tid, ns);
             }
+            if let Ok(text) = fs::read_to_string(task.path().join("status"))
+                && let Some(n) = status_field(&text, "voluntary_ctxt_switches:")
+            {
+                switches.insert(tid, n);
+            }
         }
-        Ok(Self { threads, ticks_ns: (field(14) + field(15)) * TICK_NS, minor_faults: field(10) })
+        Ok(Self { threads, ticks_ns: (field(14) + field(15)) * TICK_NS, minor_faults: field(10), switches })
     }
 
     /// What was used from `self` until `later`.
@@ -55,17 +64,24 @@ impl Sample {
         } else {
             later.ticks_ns.saturating_sub(self.ticks_ns)
         };
-        Usage { cpu_ns, minor_faults: later.minor_faults.saturating_sub(self.minor_faults) }
+        let slept = |(tid, n): (&u32, &u64)| later.switches.get(tid).map_or(0, |l| l.saturating_sub(*n));
+        Usage {
+            cpu_ns,
+            minor_faults: later.minor_faults.saturating_sub(self.minor_faults),
+            switches: self.switches.iter().map(slept).sum(),
+        }
     }
+}
+
+/// The number behind a name of `/proc/PID/status`.
+fn status_field(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|l| l.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 
 /// Resident set of process `pid` in KiB.
 pub(crate) fn rss_kib(pid: u32) -> Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).context(format!("/proc/{pid}/status"))?;
-    text.lines()
-        .find_map(|l| l.strip_prefix("VmRSS:"))
-        .and_then(|l| l.split_whitespace().next())
-        .and_then(|n| n.parse().ok())
+    status_field(&text, "VmRSS:")
         .ok_or_else(|| BenchError::Usage(format!("process {pid} has no memory figures")))
 }
 
@@ -102,6 +118,16 @@ pub(crate) fn pin(cpu: usize) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sleep_is_counted_as_a_switch() {
+        let pid = std::process::id();
+        let before = Sample::take(pid).unwrap();
+        for _ in 0..20 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert!(before.until(&Sample::take(pid).unwrap()).switches >= 20);
+    }
 
     #[test]
     fn busy_work_of_a_thread_is_counted_in_its_process() {

@@ -3,22 +3,20 @@
 use crate::TableArgs;
 use crate::error::{BenchError, Context, Result};
 use crate::report::{Row, figure};
+use crate::svg::{self, Group};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fs;
+use std::path::Path;
 
 /// Column that all others stand beside, last.
 const FLOOR: &str = "floor";
 
 /// Prints the tables of the lines in a file.
 pub(crate) fn run(args: &TableArgs) -> Result<()> {
-    let name = args.rows.display().to_string();
-    let text = fs::read_to_string(&args.rows).context(name.as_str())?;
     let mut rows = Vec::new();
-    for (n, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
-        let row: Row = serde_json::from_str(line).map_err(|e| {
-            BenchError::Usage(format!("{name}, line {}: not a line of this program: {e}", n + 1))
-        })?;
-        rows.push(row);
+    for path in &args.rows {
+        rows.extend(read(path)?);
     }
     let results = Results::new(&rows, &args.subject);
     print!("{}", results.markdown());
@@ -26,7 +24,39 @@ pub(crate) fn run(args: &TableArgs) -> Result<()> {
         let text = serde_json::to_string_pretty(&results.json()).unwrap_or_default();
         fs::write(path, text + "\n").context(path.display().to_string())?;
     }
+    if let Some(path) = &args.svg {
+        fs::write(path, results.svg(&args.title)).context(path.display().to_string())?;
+    }
     Ok(())
+}
+
+/// The runs in a file: lines as `load --json` prints them, or a whole document as `table --json` writes it.
+fn read(path: &Path) -> Result<Vec<Row>> {
+    let name = path.display().to_string();
+    let text = fs::read_to_string(path).context(name.as_str())?;
+    let wrong = |n: usize, e| BenchError::Usage(format!("{name}, line {n}: not of this program: {e}"));
+    if let Ok(document) = serde_json::from_str::<Document>(&text) {
+        let servers = document.rows.into_iter().flat_map(|r| r.servers);
+        return Ok(servers.flat_map(|s| s.runs).collect());
+    }
+    let lines = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty());
+    lines.map(|(n, line)| serde_json::from_str(line).map_err(|e| wrong(n + 1, e))).collect()
+}
+
+/// What is read of the document that [`Results::json`] makes.
+#[derive(Deserialize)]
+struct Document {
+    rows: Vec<RowRuns>,
+}
+
+#[derive(Deserialize)]
+struct RowRuns {
+    servers: Vec<ServerRuns>,
+}
+
+#[derive(Deserialize)]
+struct ServerRuns {
+    runs: Vec<Row>,
 }
 
 /// Runs of one row against one server.
@@ -116,6 +146,7 @@ impl<'a> Results<'a> {
                 s.to_string(),
                 "p50 us".into(),
                 "p99 us".into(),
+                "p99.9 us".into(),
                 "faults/op".into(),
                 "cores".into(),
             ]);
@@ -126,7 +157,7 @@ impl<'a> Results<'a> {
             let mut line = vec![(*name).to_owned()];
             for cell in cells {
                 match cell.as_ref().map(|c| &c.median).filter(|m| m.ops > 0) {
-                    None => line.extend(std::iter::repeat_n("-".to_owned(), 5)),
+                    None => line.extend(std::iter::repeat_n("-".to_owned(), 6)),
                     Some(m) => line.extend([
                         if m.unit == "CPU-s/GiB" {
                             format!("{} GiB/s", figure(m.gib_per_s))
@@ -137,6 +168,7 @@ impl<'a> Results<'a> {
                         },
                         format!("{:.0}", m.p50_us),
                         format!("{:.0}", m.p99_us),
+                        format!("{:.0}", m.p999_us),
                         format!("{:.3}", m.minor_faults_per_op),
                         format!("{:.2}", m.server_cores),
                     ]),
@@ -163,11 +195,13 @@ impl<'a> Results<'a> {
             let start = cells().map(|m| m.rss_before_kib).filter(|k| *k > 0).min();
             let Some(start) = start else { continue };
             let most = cells().map(|m| m.rss_after_kib).max().unwrap_or(0);
-            let many = cells().filter(|m| m.conns >= 100).max_by_key(|m| m.conns);
+            // Later rows find the memory of earlier ones free, so the growth of the first counts.
+            let grown = |m: &Row| m.rss_connected_kib.saturating_sub(m.rss_before_kib);
+            let many = cells().filter(|m| m.conns >= 100).max_by_key(|m| (m.conns, grown(m)));
             let each = many.map_or_else(
                 || "-".into(),
                 |m| {
-                    let grown = m.rss_connected_kib.saturating_sub(m.rss_before_kib);
+                    let grown = grown(m);
                     format!("{} KiB ({} connections)", figure(grown as f64 / m.conns as f64), m.conns)
                 },
             );
@@ -175,6 +209,24 @@ impl<'a> Results<'a> {
             table.line([(*server).to_owned(), mib(start), mib(most), each]);
         }
         format!("Memory of the servers\n\n{}", table.markdown())
+    }
+
+    /// The costs as bars.
+    fn svg(&self, title: &str) -> String {
+        let groups: Vec<Group<'_>> = self
+            .rows
+            .iter()
+            .map(|(name, cells)| Group {
+                name,
+                unit: cells.iter().flatten().next().map_or("", |c| &c.median.unit),
+                bars: cells
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(i, c)| c.as_ref().map(|c| (i, c.median.cost)))
+                    .collect(),
+            })
+            .collect();
+        svg::chart(title, &self.servers, FLOOR, &groups)
     }
 
     /// What makes the figures doubtful.
@@ -319,6 +371,22 @@ mod tests {
             ["operation", "unit", "ours", "ganesha", "floor", "ours/floor", "ganesha/ours", "spread"]
         );
         assert_eq!(cells[2], ["null", "us/op", "3.00", "25.0", "1.00", "3.00", "8.33", "233 %"]);
+    }
+
+    #[test]
+    fn the_document_is_read_back_with_all_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let runs = [run_of("a", "ours", 1.0), run_of("a", "ours", 3.0), run_of("b", "floor", 2.0)];
+        let document = dir.path().join("document");
+        fs::write(&document, Results::new(&runs, "ours").json().to_string()).unwrap();
+        let lines = dir.path().join("lines");
+        fs::write(&lines, runs.iter().map(|r| r.json() + "\n").collect::<String>()).unwrap();
+        for path in [&document, &lines] {
+            let costs: Vec<f64> = read(path).unwrap().iter().map(|r| r.cost).collect();
+            assert_eq!(costs, [1.0, 3.0, 2.0]);
+        }
+        fs::write(&lines, "{}\nno\n").unwrap();
+        assert!(read(&lines).unwrap_err().to_string().contains("line 2"));
     }
 
     #[test]

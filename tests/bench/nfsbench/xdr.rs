@@ -6,7 +6,11 @@ use crate::error::{BenchError, Result};
 pub(crate) const NFS: u32 = 100_003;
 /// ONC RPC program number of MOUNT.
 pub(crate) const MOUNT: u32 = 100_005;
-/// Both are spoken in version 3.
+/// ONC RPC program number of the echo service, `transports/examples/echo/echo.x`; version 1.
+pub(crate) const ECHO: u32 = 0x2000_0ec0;
+/// Its procedure that sends an opaque back.
+pub(crate) const ECHO_SAY: u32 = 1;
+/// NFS and MOUNT are spoken in version 3.
 pub(crate) const VERSION: u32 = 3;
 /// Bit of a record mark that says "last fragment" (RFC 5531 section 11).
 pub(crate) const LAST_FRAGMENT: u32 = 0x8000_0000;
@@ -149,7 +153,8 @@ pub(crate) struct Caller {
 pub(crate) fn call(caller: Option<Caller>, prog: u32, procedure: u32) -> Enc {
     let mut e = Enc::default();
     // mark, xid, CALL, RPC version 2
-    e.u32(0).u32(0).u32(0).u32(2).u32(prog).u32(VERSION).u32(procedure);
+    let version = if prog == ECHO { 1 } else { VERSION };
+    e.u32(0).u32(0).u32(0).u32(2).u32(prog).u32(version).u32(procedure);
     match caller {
         None => {
             e.u32(0).u32(0);
@@ -233,6 +238,13 @@ mod tests {
         e.close(0);
         assert_eq!(e.0.len(), 44);
         assert_eq!(&e.0[..4], &[0x80, 0, 0, 40]);
+    }
+
+    #[test]
+    fn the_echo_service_is_called_in_its_own_version() {
+        let version = |prog| call(None, prog, 0).0.get(20..24).map(<[u8]>::to_vec);
+        assert_eq!(version(ECHO), Some(vec![0, 0, 0, 1]));
+        assert_eq!(version(NFS), Some(vec![0, 0, 0, 3]));
     }
 
     #[test]
