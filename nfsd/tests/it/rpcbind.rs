@@ -12,7 +12,7 @@ mkdir -p /run/data /run/state /run/rpcbind
 chmod 777 /run/data /run/state
 start() {
   : >"/run/log.$2"
-  ${AS:-} "$NFSD" /run/data --insecure --listen "tcp://[::]:$2" --state-dir "/run/state/$2" --rpcbind "$1" >"/run/log.$2" 2>&1 &
+  ${AS:-} "$NFSD" /run/data --insecure --listen "tcp://[::]:$2" ${MORE:-} --state-dir "/run/state/$2" --rpcbind "$1" >"/run/log.$2" 2>&1 &
   nfsd=$!
   for _ in $(seq 600); do
     grep -q 'mount -t nfs' "/run/log.$2" && break
@@ -215,5 +215,47 @@ echo "== end"; stop $nfsd
     assert!(part(&all, "table").ends_with("exit 1\n"), "{all:#?}");
     assert!(part(&all, "own").contains("not available"), "{all:#?}");
     assert!(part(&all, "nfs").contains("ready and waiting"), "{all:#?}");
+    assert_eq!(part(&all, "end"), "stopped 0\n");
+}
+
+#[test]
+fn datagrams_and_local_processes_find_the_embedded_one() {
+    let Some(all) = run(r#"
+echo "== start"; MORE="--listen udp://[::]:2049" start embedded 2049
+echo "== table"; say rpcinfo -p 127.0.0.1
+for p in "udp 127.0.0.1 100003 3" "udp 127.0.0.1 100005 3" "udp6 ::1 100003 3" "udp 127.0.0.1 100000"; do
+  echo "== $p"; say rpcinfo -T $p
+done
+echo "== unoffered"; say rpcinfo -T udp 127.0.0.1 100003 4
+echo "== local"; say rpcinfo
+echo "== statd"
+if command -v rpc.statd >/dev/null; then
+  mkdir -p /var/lib/nfs && mount -t tmpfs tmpfs /var/lib/nfs && mkdir -p /var/lib/nfs/sm /var/lib/nfs/sm.bak
+  rpc.statd --no-notify --foreground >/run/statd.log 2>&1 &
+  for _ in $(seq 100); do rpcinfo | grep -q ' 100024 ' && break; sleep 0.1; done
+  say rpcinfo -T udp 127.0.0.1 100024 1
+  cat /run/statd.log
+else
+  echo absent
+fi
+echo "== end"; stop $nfsd
+"#)
+    else {
+        return;
+    };
+    let start = part(&all, "start");
+    assert!(start.contains("udp://[::]:111") && start.contains("local:/run/rpcbind.sock"), "{start}");
+    let table = rows(part(&all, "table"), 100_003);
+    assert_eq!(table.iter().map(|r| (r[2], r[3])).collect::<Vec<_>>(), [("tcp", "2049"), ("udp", "2049")]);
+    for p in ["udp 127.0.0.1 100003 3", "udp 127.0.0.1 100005 3", "udp6 ::1 100003 3", "udp 127.0.0.1 100000"]
+    {
+        let text = part(&all, p);
+        assert!(text.contains("ready and waiting") && text.ends_with("exit 0\n"), "{p}: {text}");
+    }
+    assert!(part(&all, "unoffered").contains("low version = 3, high version = 3"), "{all:#?}");
+    assert_eq!(rows(part(&all, "local"), 100_003).len(), 4, "{all:#?}");
+    // A real daemon registers over the local socket.
+    let statd = part(&all, "statd");
+    assert!(statd.contains("program 100024 version 1 ready and waiting") || statd == "absent\n", "{all:#?}");
     assert_eq!(part(&all, "end"), "stopped 0\n");
 }

@@ -161,11 +161,11 @@ fn local_uid(cx: &Call<'_>) -> Option<u32> {
 }
 
 impl Service {
-    /// The address of this host that the call came to. Calls do not carry it, so it is the one from which packets go
-    /// back to the caller. Everything that needs it asks here.
+    /// The address of this host that the call came to; where the transport does not tell, the one from which packets go
+    /// back to the caller.
     fn called_ip(&self, cx: &Call<'_>) -> Option<IpAddr> {
         let peer = peer_ip(cx).filter(|ip| !ip.is_loopback())?;
-        self.host.address_towards(peer)
+        cx.called().map(|ip| ip.to_canonical()).or_else(|| self.host.address_towards(peer))
     }
 
     fn reachable(&self, cx: &Call<'_>, addr: SocketAddr) -> Option<SocketAddr> {

@@ -10,6 +10,7 @@ use crate::xdr::{Encode, VecWriter, XdrError, XdrWrite};
 use crate::xprt::{PeerAddr, Route, XprtCaps, XprtId};
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// An error in the RPC tier: the procedure did not run or could not answer in its own terms.
@@ -129,6 +130,11 @@ impl std::fmt::Debug for Call<'_> {
 }
 
 impl Call<'_> {
+    /// The address of this host that was called, where the transport tells: with datagrams it does.
+    pub fn called(&self) -> Option<IpAddr> {
+        self.route.local.map(|(ip, _)| ip)
+    }
+
     /// Takes the duty to answer away from the procedure: it returns `Outcome::Later` with the token, and whoever
     /// holds the responder answers, once, from any thread.
     pub fn defer<T: Encode>(&self) -> (Deferred, Responder<T>) {
