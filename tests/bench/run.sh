@@ -157,7 +157,7 @@ answers() { # answers SERVER: whether it serves the export
 start() { # start SERVER: 0 when it answers, with its pid noted
   case $1 in
     ours)
-      taskset -c "$server_cpu" "$nfsd" "$export_dir" --listen "tcp://127.0.0.1:${port[ours]}" --insecure --squash none \
+      taskset -c "$server_cpu" "$nfsd" "$export_dir" --listen "tcp://127.0.0.1:${port[ours]}" --insecure --squash none --rpcbind off \
         --state-dir "$work/state" --threads 1 >"$log/ours" 2>&1 &
       ;;
     ganesha)

@@ -113,6 +113,7 @@ pub struct Compiler {
     out_dir: Option<PathBuf>,
     cargo: bool,
     symbols: Vec<String>,
+    arbitrary: bool,
 }
 
 impl Default for Compiler {
@@ -124,7 +125,7 @@ impl Default for Compiler {
 impl Compiler {
     /// Writes to `$OUT_DIR` and speaks to cargo.
     pub fn new() -> Self {
-        Compiler { out_dir: None, cargo: true, symbols: Vec::new() }
+        Compiler { out_dir: None, cargo: true, symbols: Vec::new(), arbitrary: false }
     }
 
     /// Writes to this directory instead of `$OUT_DIR`.
@@ -142,6 +143,13 @@ impl Compiler {
     /// Defines a name for `#ifdef`, as `-D` does for the C preprocessor. None is defined by default.
     pub fn define(mut self, symbol: impl Into<String>) -> Self {
         self.symbols.push(symbol.into());
+        self
+    }
+
+    /// Also implements `Arbitrary` of the crate `arbitrary`, which must then be a dependency, for property tests and
+    /// fuzzers: random values within the declared limits. Off by default. Types of `%#pragma exclude` need their own.
+    pub fn arbitrary(mut self, on: bool) -> Self {
+        self.arbitrary = on;
         self
     }
 
@@ -196,7 +204,7 @@ impl Compiler {
         match model {
             Some(model) if !failed => {
                 let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-                Ok(Output { rust: emit::emit(&model, &file), warnings: found })
+                Ok(Output { rust: emit::emit(&model, &file, self.arbitrary), warnings: found })
             }
             _ => Err(Error::Source(found)),
         }

@@ -107,6 +107,18 @@ fn ran(maybe: &bool) -> &'static str {
 }
 
 impl XprtError {
+    /// The nearest kind of system error.
+    pub fn kind(&self) -> io::ErrorKind {
+        match self {
+            XprtError::Connect(e) | XprtError::Lost { err: e, .. } | XprtError::Io(e) => e.kind(),
+            XprtError::Refused => io::ErrorKind::ConnectionRefused,
+            XprtError::TimedOut { .. } => io::ErrorKind::TimedOut,
+            XprtError::BadStream(_) => io::ErrorKind::InvalidData,
+            XprtError::TooLarge { .. } | XprtError::NoSuchCall => io::ErrorKind::InvalidInput,
+            XprtError::Busy(_) => io::ErrorKind::WouldBlock,
+        }
+    }
+
     /// Whether the server may have run the call all the same.
     pub fn maybe_ran(&self) -> bool {
         match self {
@@ -125,15 +137,7 @@ impl XprtError {
 
 impl From<XprtError> for io::Error {
     fn from(e: XprtError) -> Self {
-        let kind = match &e {
-            XprtError::Connect(e) | XprtError::Lost { err: e, .. } | XprtError::Io(e) => e.kind(),
-            XprtError::Refused => io::ErrorKind::ConnectionRefused,
-            XprtError::TimedOut { .. } => io::ErrorKind::TimedOut,
-            XprtError::BadStream(_) => io::ErrorKind::InvalidData,
-            XprtError::TooLarge { .. } | XprtError::NoSuchCall => io::ErrorKind::InvalidInput,
-            XprtError::Busy(_) => io::ErrorKind::WouldBlock,
-        };
-        io::Error::new(kind, e)
+        io::Error::new(e.kind(), e)
     }
 }
 

@@ -5,7 +5,7 @@ use super::proto::{
 };
 use super::registry::Mapping;
 use super::uaddr::{Netid, Uaddr};
-use crate::clnt::{CallXprt, ClntError};
+use crate::clnt::{CallXprt, Client, ClntError};
 use crate::xdr::XdrString;
 
 /// A client of rpcbind version 4.
@@ -34,6 +34,11 @@ impl<T: CallXprt> Rpcb<T> {
     /// Over this transport.
     pub fn new(xprt: T) -> Self {
         Rpcb(RpcbprogV4Client::new(xprt))
+    }
+
+    /// The client underneath, for credentials and options.
+    pub fn client(&mut self) -> &mut Client<T> {
+        self.0.client()
     }
 
     /// Whether anybody answers.

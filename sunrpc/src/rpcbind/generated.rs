@@ -7,7 +7,7 @@ use ::sunrpc::xdr::{
 #[allow(unused_imports)]
 use ::sunrpc::page::{PageWriter, Pages, Payload};
 #[allow(unused_imports)]
-use ::sunrpc::clnt::{CallXprt, Client, ClntError};
+use ::sunrpc::clnt::{CallOptions, CallXprt, Client, ClntError, Pending, Repeat};
 #[allow(unused_imports)]
 use ::sunrpc::svc::{
     Call, Dispatch, Flow, Outcome, ProcInfo, Program, RpcError, VersionInfo,
@@ -1415,42 +1415,74 @@ impl<T: CallXprt> RpcbprogV2Client<T> {
     pub fn client(&mut self) -> &mut Client<T> {
         &mut self.0
     }
+    /// The same client with other options, for as long as the borrow lasts.
+    pub fn with(&mut self, options: CallOptions) -> RpcbprogV2Client<&mut T> {
+        RpcbprogV2Client(self.0.with(options))
+    }
+    /// Waits for the results of a call that was started.
+    pub fn finish<R: for<'a> Decode<'a>>(&mut self, call: Pending<R>) -> Result<R, ClntError> {
+        self.0.finish(call)
+    }
     /// `void PMAPPROC_NULL(void) = 0;`
     pub fn pmapproc_null(&mut self) -> Result<(), ClntError> {
-        self.0.call_with(PMAPPROC_NULL, |_| {
+        self.start_pmapproc_null().and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::pmapproc_null`]; the results are in [`Self::finish`].
+    pub fn start_pmapproc_null(&mut self) -> Result<Pending<()>, ClntError> {
+        self.0.start_with(PMAPPROC_NULL, Repeat::Harmless, |_| {
             Ok(())
         })
     }
     /// `bool PMAPPROC_SET(pmap) = 1;`
     pub fn pmapproc_set(&mut self, arg: &pmap) -> Result<bool, ClntError> {
-        self.0.call_with(PMAPPROC_SET, |w| {
+        self.start_pmapproc_set(arg).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::pmapproc_set`]; the results are in [`Self::finish`].
+    pub fn start_pmapproc_set(&mut self, arg: &pmap) -> Result<Pending<bool>, ClntError> {
+        self.0.start_with(PMAPPROC_SET, Repeat::Harmless, |w| {
             arg.encode(w)?;
             Ok(())
         })
     }
     /// `bool PMAPPROC_UNSET(pmap) = 2;`
     pub fn pmapproc_unset(&mut self, arg: &pmap) -> Result<bool, ClntError> {
-        self.0.call_with(PMAPPROC_UNSET, |w| {
+        self.start_pmapproc_unset(arg).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::pmapproc_unset`]; the results are in [`Self::finish`].
+    pub fn start_pmapproc_unset(&mut self, arg: &pmap) -> Result<Pending<bool>, ClntError> {
+        self.0.start_with(PMAPPROC_UNSET, Repeat::Harmless, |w| {
             arg.encode(w)?;
             Ok(())
         })
     }
     /// `unsigned int PMAPPROC_GETPORT(pmap) = 3;`
     pub fn pmapproc_getport(&mut self, arg: &pmap) -> Result<u32, ClntError> {
-        self.0.call_with(PMAPPROC_GETPORT, |w| {
+        self.start_pmapproc_getport(arg).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::pmapproc_getport`]; the results are in [`Self::finish`].
+    pub fn start_pmapproc_getport(&mut self, arg: &pmap) -> Result<Pending<u32>, ClntError> {
+        self.0.start_with(PMAPPROC_GETPORT, Repeat::Harmless, |w| {
             arg.encode(w)?;
             Ok(())
         })
     }
     /// `pmaplist_ptr PMAPPROC_DUMP(void) = 4;`
     pub fn pmapproc_dump(&mut self) -> Result<pmaplist_ptr, ClntError> {
-        self.0.call_with(PMAPPROC_DUMP, |_| {
+        self.start_pmapproc_dump().and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::pmapproc_dump`]; the results are in [`Self::finish`].
+    pub fn start_pmapproc_dump(&mut self) -> Result<Pending<pmaplist_ptr>, ClntError> {
+        self.0.start_with(PMAPPROC_DUMP, Repeat::Harmless, |_| {
             Ok(())
         })
     }
     /// `pmap_callres PMAPPROC_CALLIT(pmap_callargs) = 5;`
     pub fn pmapproc_callit(&mut self, arg: &pmap_callargs) -> Result<pmap_callres, ClntError> {
-        self.0.call_with(PMAPPROC_CALLIT, |w| {
+        self.start_pmapproc_callit(arg).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::pmapproc_callit`]; the results are in [`Self::finish`].
+    pub fn start_pmapproc_callit(&mut self, arg: &pmap_callargs) -> Result<Pending<pmap_callres>, ClntError> {
+        self.0.start_with(PMAPPROC_CALLIT, Repeat::Harmless, |w| {
             arg.encode(w)?;
             Ok(())
         })
@@ -1601,62 +1633,106 @@ impl<T: CallXprt> RpcbprogV3Client<T> {
     pub fn client(&mut self) -> &mut Client<T> {
         &mut self.0
     }
+    /// The same client with other options, for as long as the borrow lasts.
+    pub fn with(&mut self, options: CallOptions) -> RpcbprogV3Client<&mut T> {
+        RpcbprogV3Client(self.0.with(options))
+    }
+    /// Waits for the results of a call that was started.
+    pub fn finish<R: for<'a> Decode<'a>>(&mut self, call: Pending<R>) -> Result<R, ClntError> {
+        self.0.finish(call)
+    }
     /// `void RPCBPROC_NULL(void) = 0;`
     pub fn rpcbproc_null(&mut self) -> Result<(), ClntError> {
-        self.0.call_with(RPCBPROC_NULL, |_| {
+        self.start_rpcbproc_null().and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::rpcbproc_null`]; the results are in [`Self::finish`].
+    pub fn start_rpcbproc_null(&mut self) -> Result<Pending<()>, ClntError> {
+        self.0.start_with(RPCBPROC_NULL, Repeat::Harmless, |_| {
             Ok(())
         })
     }
     /// `bool RPCBPROC_SET(rpcb) = 1;`
     pub fn rpcbproc_set(&mut self, arg: &rpcb) -> Result<bool, ClntError> {
-        self.0.call_with(RPCBPROC_SET, |w| {
+        self.start_rpcbproc_set(arg).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::rpcbproc_set`]; the results are in [`Self::finish`].
+    pub fn start_rpcbproc_set(&mut self, arg: &rpcb) -> Result<Pending<bool>, ClntError> {
+        self.0.start_with(RPCBPROC_SET, Repeat::Harmless, |w| {
             arg.encode(w)?;
             Ok(())
         })
     }
     /// `bool RPCBPROC_UNSET(rpcb) = 2;`
     pub fn rpcbproc_unset(&mut self, arg: &rpcb) -> Result<bool, ClntError> {
-        self.0.call_with(RPCBPROC_UNSET, |w| {
+        self.start_rpcbproc_unset(arg).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::rpcbproc_unset`]; the results are in [`Self::finish`].
+    pub fn start_rpcbproc_unset(&mut self, arg: &rpcb) -> Result<Pending<bool>, ClntError> {
+        self.0.start_with(RPCBPROC_UNSET, Repeat::Harmless, |w| {
             arg.encode(w)?;
             Ok(())
         })
     }
     /// `rpcb_uaddr RPCBPROC_GETADDR(rpcb) = 3;`
     pub fn rpcbproc_getaddr(&mut self, arg: &rpcb) -> Result<rpcb_uaddr, ClntError> {
-        self.0.call_with(RPCBPROC_GETADDR, |w| {
+        self.start_rpcbproc_getaddr(arg).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::rpcbproc_getaddr`]; the results are in [`Self::finish`].
+    pub fn start_rpcbproc_getaddr(&mut self, arg: &rpcb) -> Result<Pending<rpcb_uaddr>, ClntError> {
+        self.0.start_with(RPCBPROC_GETADDR, Repeat::Harmless, |w| {
             arg.encode(w)?;
             Ok(())
         })
     }
     /// `rpcblist_ptr RPCBPROC_DUMP(void) = 4;`
     pub fn rpcbproc_dump(&mut self) -> Result<rpcblist_ptr, ClntError> {
-        self.0.call_with(RPCBPROC_DUMP, |_| {
+        self.start_rpcbproc_dump().and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::rpcbproc_dump`]; the results are in [`Self::finish`].
+    pub fn start_rpcbproc_dump(&mut self) -> Result<Pending<rpcblist_ptr>, ClntError> {
+        self.0.start_with(RPCBPROC_DUMP, Repeat::Harmless, |_| {
             Ok(())
         })
     }
     /// `rpcb_rmtcallres RPCBPROC_CALLIT(rpcb_rmtcallargs) = 5;`
     pub fn rpcbproc_callit(&mut self, arg: &rpcb_rmtcallargs) -> Result<rpcb_rmtcallres, ClntError> {
-        self.0.call_with(RPCBPROC_CALLIT, |w| {
+        self.start_rpcbproc_callit(arg).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::rpcbproc_callit`]; the results are in [`Self::finish`].
+    pub fn start_rpcbproc_callit(&mut self, arg: &rpcb_rmtcallargs) -> Result<Pending<rpcb_rmtcallres>, ClntError> {
+        self.0.start_with(RPCBPROC_CALLIT, Repeat::Harmless, |w| {
             arg.encode(w)?;
             Ok(())
         })
     }
     /// `unsigned int RPCBPROC_GETTIME(void) = 6;`
     pub fn rpcbproc_gettime(&mut self) -> Result<u32, ClntError> {
-        self.0.call_with(RPCBPROC_GETTIME, |_| {
+        self.start_rpcbproc_gettime().and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::rpcbproc_gettime`]; the results are in [`Self::finish`].
+    pub fn start_rpcbproc_gettime(&mut self) -> Result<Pending<u32>, ClntError> {
+        self.0.start_with(RPCBPROC_GETTIME, Repeat::Harmless, |_| {
             Ok(())
         })
     }
     /// `rpcb_netbuf RPCBPROC_UADDR2TADDR(rpcb_uaddr) = 7;`
     pub fn rpcbproc_uaddr2taddr(&mut self, arg: &rpcb_uaddr) -> Result<rpcb_netbuf, ClntError> {
-        self.0.call_with(RPCBPROC_UADDR2TADDR, |w| {
+        self.start_rpcbproc_uaddr2taddr(arg).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::rpcbproc_uaddr2taddr`]; the results are in [`Self::finish`].
+    pub fn start_rpcbproc_uaddr2taddr(&mut self, arg: &rpcb_uaddr) -> Result<Pending<rpcb_netbuf>, ClntError> {
+        self.0.start_with(RPCBPROC_UADDR2TADDR, Repeat::Harmless, |w| {
             arg.encode(w)?;
             Ok(())
         })
     }
     /// `rpcb_uaddr RPCBPROC_TADDR2UADDR(rpcb_netbuf) = 8;`
     pub fn rpcbproc_taddr2uaddr(&mut self, arg: &rpcb_netbuf) -> Result<rpcb_uaddr, ClntError> {
-        self.0.call_with(RPCBPROC_TADDR2UADDR, |w| {
+        self.start_rpcbproc_taddr2uaddr(arg).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::rpcbproc_taddr2uaddr`]; the results are in [`Self::finish`].
+    pub fn start_rpcbproc_taddr2uaddr(&mut self, arg: &rpcb_netbuf) -> Result<Pending<rpcb_uaddr>, ClntError> {
+        self.0.start_with(RPCBPROC_TADDR2UADDR, Repeat::Harmless, |w| {
             arg.encode(w)?;
             Ok(())
         })
@@ -1838,90 +1914,150 @@ impl<T: CallXprt> RpcbprogV4Client<T> {
     pub fn client(&mut self) -> &mut Client<T> {
         &mut self.0
     }
+    /// The same client with other options, for as long as the borrow lasts.
+    pub fn with(&mut self, options: CallOptions) -> RpcbprogV4Client<&mut T> {
+        RpcbprogV4Client(self.0.with(options))
+    }
+    /// Waits for the results of a call that was started.
+    pub fn finish<R: for<'a> Decode<'a>>(&mut self, call: Pending<R>) -> Result<R, ClntError> {
+        self.0.finish(call)
+    }
     /// `void RPCBPROC_NULL(void) = 0;`
     pub fn rpcbproc_null(&mut self) -> Result<(), ClntError> {
-        self.0.call_with(RPCBPROC_NULL, |_| {
+        self.start_rpcbproc_null().and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::rpcbproc_null`]; the results are in [`Self::finish`].
+    pub fn start_rpcbproc_null(&mut self) -> Result<Pending<()>, ClntError> {
+        self.0.start_with(RPCBPROC_NULL, Repeat::Harmless, |_| {
             Ok(())
         })
     }
     /// `bool RPCBPROC_SET(rpcb) = 1;`
     pub fn rpcbproc_set(&mut self, arg: &rpcb) -> Result<bool, ClntError> {
-        self.0.call_with(RPCBPROC_SET, |w| {
+        self.start_rpcbproc_set(arg).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::rpcbproc_set`]; the results are in [`Self::finish`].
+    pub fn start_rpcbproc_set(&mut self, arg: &rpcb) -> Result<Pending<bool>, ClntError> {
+        self.0.start_with(RPCBPROC_SET, Repeat::Harmless, |w| {
             arg.encode(w)?;
             Ok(())
         })
     }
     /// `bool RPCBPROC_UNSET(rpcb) = 2;`
     pub fn rpcbproc_unset(&mut self, arg: &rpcb) -> Result<bool, ClntError> {
-        self.0.call_with(RPCBPROC_UNSET, |w| {
+        self.start_rpcbproc_unset(arg).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::rpcbproc_unset`]; the results are in [`Self::finish`].
+    pub fn start_rpcbproc_unset(&mut self, arg: &rpcb) -> Result<Pending<bool>, ClntError> {
+        self.0.start_with(RPCBPROC_UNSET, Repeat::Harmless, |w| {
             arg.encode(w)?;
             Ok(())
         })
     }
     /// `rpcb_uaddr RPCBPROC_GETADDR(rpcb) = 3;`
     pub fn rpcbproc_getaddr(&mut self, arg: &rpcb) -> Result<rpcb_uaddr, ClntError> {
-        self.0.call_with(RPCBPROC_GETADDR, |w| {
+        self.start_rpcbproc_getaddr(arg).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::rpcbproc_getaddr`]; the results are in [`Self::finish`].
+    pub fn start_rpcbproc_getaddr(&mut self, arg: &rpcb) -> Result<Pending<rpcb_uaddr>, ClntError> {
+        self.0.start_with(RPCBPROC_GETADDR, Repeat::Harmless, |w| {
             arg.encode(w)?;
             Ok(())
         })
     }
     /// `rpcblist_ptr RPCBPROC_DUMP(void) = 4;`
     pub fn rpcbproc_dump(&mut self) -> Result<rpcblist_ptr, ClntError> {
-        self.0.call_with(RPCBPROC_DUMP, |_| {
+        self.start_rpcbproc_dump().and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::rpcbproc_dump`]; the results are in [`Self::finish`].
+    pub fn start_rpcbproc_dump(&mut self) -> Result<Pending<rpcblist_ptr>, ClntError> {
+        self.0.start_with(RPCBPROC_DUMP, Repeat::Harmless, |_| {
             Ok(())
         })
     }
     /// `rpcb_rmtcallres RPCBPROC_BCAST(rpcb_rmtcallargs) = 5;`
     pub fn rpcbproc_bcast(&mut self, arg: &rpcb_rmtcallargs) -> Result<rpcb_rmtcallres, ClntError> {
-        self.0.call_with(RPCBPROC_BCAST, |w| {
+        self.start_rpcbproc_bcast(arg).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::rpcbproc_bcast`]; the results are in [`Self::finish`].
+    pub fn start_rpcbproc_bcast(&mut self, arg: &rpcb_rmtcallargs) -> Result<Pending<rpcb_rmtcallres>, ClntError> {
+        self.0.start_with(RPCBPROC_BCAST, Repeat::Harmless, |w| {
             arg.encode(w)?;
             Ok(())
         })
     }
     /// `unsigned int RPCBPROC_GETTIME(void) = 6;`
     pub fn rpcbproc_gettime(&mut self) -> Result<u32, ClntError> {
-        self.0.call_with(RPCBPROC_GETTIME, |_| {
+        self.start_rpcbproc_gettime().and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::rpcbproc_gettime`]; the results are in [`Self::finish`].
+    pub fn start_rpcbproc_gettime(&mut self) -> Result<Pending<u32>, ClntError> {
+        self.0.start_with(RPCBPROC_GETTIME, Repeat::Harmless, |_| {
             Ok(())
         })
     }
     /// `rpcb_netbuf RPCBPROC_UADDR2TADDR(rpcb_uaddr) = 7;`
     pub fn rpcbproc_uaddr2taddr(&mut self, arg: &rpcb_uaddr) -> Result<rpcb_netbuf, ClntError> {
-        self.0.call_with(RPCBPROC_UADDR2TADDR, |w| {
+        self.start_rpcbproc_uaddr2taddr(arg).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::rpcbproc_uaddr2taddr`]; the results are in [`Self::finish`].
+    pub fn start_rpcbproc_uaddr2taddr(&mut self, arg: &rpcb_uaddr) -> Result<Pending<rpcb_netbuf>, ClntError> {
+        self.0.start_with(RPCBPROC_UADDR2TADDR, Repeat::Harmless, |w| {
             arg.encode(w)?;
             Ok(())
         })
     }
     /// `rpcb_uaddr RPCBPROC_TADDR2UADDR(rpcb_netbuf) = 8;`
     pub fn rpcbproc_taddr2uaddr(&mut self, arg: &rpcb_netbuf) -> Result<rpcb_uaddr, ClntError> {
-        self.0.call_with(RPCBPROC_TADDR2UADDR, |w| {
+        self.start_rpcbproc_taddr2uaddr(arg).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::rpcbproc_taddr2uaddr`]; the results are in [`Self::finish`].
+    pub fn start_rpcbproc_taddr2uaddr(&mut self, arg: &rpcb_netbuf) -> Result<Pending<rpcb_uaddr>, ClntError> {
+        self.0.start_with(RPCBPROC_TADDR2UADDR, Repeat::Harmless, |w| {
             arg.encode(w)?;
             Ok(())
         })
     }
     /// `rpcb_uaddr RPCBPROC_GETVERSADDR(rpcb) = 9;`
     pub fn rpcbproc_getversaddr(&mut self, arg: &rpcb) -> Result<rpcb_uaddr, ClntError> {
-        self.0.call_with(RPCBPROC_GETVERSADDR, |w| {
+        self.start_rpcbproc_getversaddr(arg).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::rpcbproc_getversaddr`]; the results are in [`Self::finish`].
+    pub fn start_rpcbproc_getversaddr(&mut self, arg: &rpcb) -> Result<Pending<rpcb_uaddr>, ClntError> {
+        self.0.start_with(RPCBPROC_GETVERSADDR, Repeat::Harmless, |w| {
             arg.encode(w)?;
             Ok(())
         })
     }
     /// `rpcb_rmtcallres RPCBPROC_INDIRECT(rpcb_rmtcallargs) = 10;`
     pub fn rpcbproc_indirect(&mut self, arg: &rpcb_rmtcallargs) -> Result<rpcb_rmtcallres, ClntError> {
-        self.0.call_with(RPCBPROC_INDIRECT, |w| {
+        self.start_rpcbproc_indirect(arg).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::rpcbproc_indirect`]; the results are in [`Self::finish`].
+    pub fn start_rpcbproc_indirect(&mut self, arg: &rpcb_rmtcallargs) -> Result<Pending<rpcb_rmtcallres>, ClntError> {
+        self.0.start_with(RPCBPROC_INDIRECT, Repeat::Harmless, |w| {
             arg.encode(w)?;
             Ok(())
         })
     }
     /// `rpcb_entry_list_ptr RPCBPROC_GETADDRLIST(rpcb) = 11;`
     pub fn rpcbproc_getaddrlist(&mut self, arg: &rpcb) -> Result<rpcb_entry_list_ptr, ClntError> {
-        self.0.call_with(RPCBPROC_GETADDRLIST, |w| {
+        self.start_rpcbproc_getaddrlist(arg).and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::rpcbproc_getaddrlist`]; the results are in [`Self::finish`].
+    pub fn start_rpcbproc_getaddrlist(&mut self, arg: &rpcb) -> Result<Pending<rpcb_entry_list_ptr>, ClntError> {
+        self.0.start_with(RPCBPROC_GETADDRLIST, Repeat::Harmless, |w| {
             arg.encode(w)?;
             Ok(())
         })
     }
     /// `rpcb_stat_byvers RPCBPROC_GETSTAT(void) = 12;`
     pub fn rpcbproc_getstat(&mut self) -> Result<rpcb_stat_byvers, ClntError> {
-        self.0.call_with(RPCBPROC_GETSTAT, |_| {
+        self.start_rpcbproc_getstat().and_then(|started| self.0.finish(started))
+    }
+    /// Starts [`Self::rpcbproc_getstat`]; the results are in [`Self::finish`].
+    pub fn start_rpcbproc_getstat(&mut self) -> Result<Pending<rpcb_stat_byvers>, ClntError> {
+        self.0.start_with(RPCBPROC_GETSTAT, Repeat::Harmless, |_| {
             Ok(())
         })
     }

@@ -1,15 +1,24 @@
 //! Registration with the rpcbind of this host, and what a server registers.
 
-mod xprt;
-
-use std::io::ErrorKind;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use sunrpc::clnt::{CallXprt, Client, ClntError};
+use crate::clnt::{self, ClntConfig};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+use sunrpc::clnt::{CallOptions, CallXprt, Client, ClntError, Resend, XprtError};
 use sunrpc::msg::AcceptStat;
 use sunrpc::rpcbind::{Mapping, Netid, Rpcb, Uaddr};
 
 /// Where the system's rpcbind listens for local processes; `@` is Linux's abstract space.
 pub const SYSTEM_SOCKETS: [&str; 3] = ["/run/rpcbind.sock", "/var/run/rpcbind.sock", "@/run/rpcbind.sock"];
+
+/// How long an answer may take. A service manager may have to start rpcbind first.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a registered server may take to show that it lives.
+const PROBE: Duration = Duration::from_secs(2);
+
+fn options(timeout: Duration) -> CallOptions {
+    CallOptions { timeout, ..CallOptions::default() }
+}
 
 /// Why programs could not be registered.
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +95,8 @@ fn endpoints(url: &str) -> Vec<(Netid, Uaddr)> {
 /// The system's rpcbind, if it answers.
 pub fn system() -> Option<Rpcb<impl CallXprt>> {
     SYSTEM_SOCKETS.iter().find_map(|addr| {
-        let mut c = Rpcb::new(xprt::connect(addr).ok()?);
+        let mut c = Rpcb::new(clnt::local::connect(addr).ok()?);
+        c.client().set_options(options(TIMEOUT));
         c.null().ok()?;
         Some(c)
     })
@@ -170,31 +180,26 @@ fn same_place(a: &Uaddr, b: &Uaddr) -> bool {
 /// Whether the program is where it is registered. One that has the connection and is silent counts as busy; what
 /// answers that it has no such program, or does not speak RPC, has taken over the port of a server that is gone.
 fn alive(m: &Mapping) -> bool {
-    let at = match &m.addr {
-        Uaddr::Local(path) => {
-            let path = String::from_utf8_lossy(path);
-            return xprt::connect(&path).is_ok_and(|c| answers(c, m));
-        }
-        Uaddr::Inet(a) if a.ip().is_unspecified() && a.is_ipv6() => {
-            SocketAddr::new(Ipv6Addr::LOCALHOST.into(), a.port())
-        }
-        Uaddr::Inet(a) if a.ip().is_unspecified() => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), a.port()),
-        Uaddr::Inet(a) => *a,
+    let config = ClntConfig { connect_timeout: PROBE, ..ClntConfig::default() };
+    let near = |a: SocketAddr| match a.ip() {
+        ip if !ip.is_unspecified() => a,
+        IpAddr::V4(_) => (Ipv4Addr::LOCALHOST, a.port()).into(),
+        IpAddr::V6(_) => (Ipv6Addr::LOCALHOST, a.port()).into(),
     };
-    match m.netid.datagrams() {
-        false => xprt::probe_tcp(&at).is_ok_and(|c| answers(c, m)),
-        true => xprt::probe_udp(&at).is_ok_and(|c| answers(c, m)),
-    }
-}
-
-fn answers(xprt: impl CallXprt, m: &Mapping) -> bool {
-    match Client::new(xprt, m.prog, m.vers).call::<_, ()>(0, &()) {
+    let xprt: io::Result<clnt::Blocking> = match &m.addr {
+        Uaddr::Local(path) => clnt::local::connect_with(&String::from_utf8_lossy(path), &config),
+        Uaddr::Inet(a) if m.netid.datagrams() => clnt::udp::connect_with(&near(*a).to_string(), &config),
+        Uaddr::Inet(a) => clnt::tcp::connect_with(&near(*a).to_string(), &config),
+    };
+    let Ok(xprt) = xprt else { return false };
+    let mut c = Client::new(xprt, m.prog, m.vers);
+    // Not again on a new connection: one that is closed without an answer is an answer.
+    c.set_options(CallOptions { resend: Resend::Never, ..options(PROBE) });
+    match c.call::<_, ()>(0, &()) {
         Ok(()) => true,
-        Err(ClntError::Transport(e)) => {
-            matches!(std::io::Error::from(e).kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
-                && !m.netid.datagrams()
-        }
-        Err(ClntError::Reply(_) | ClntError::Accept(AcceptStat::ProgUnavail)) => false,
+        Err(ClntError::Transport(XprtError::TimedOut { .. })) => !m.netid.datagrams(),
+        Err(ClntError::Transport(_) | ClntError::Reply(_)) => false,
+        Err(ClntError::Accept(AcceptStat::ProgUnavail)) => false,
         Err(_) => true,
     }
 }

@@ -268,8 +268,16 @@ fn one_way_calls_are_sent_and_not_waited_for() {
 #[test]
 fn a_server_that_reads_all_before_it_answers_gets_all() {
     const CALLS: usize = 24;
+    static FULL: std::sync::Barrier = std::sync::Barrier::new(2);
     let (addr, server) = stream(vec![|p| {
-        let calls: Vec<_> = (0..CALLS).map(|_| p.call().unwrap()).collect();
+        FULL.wait();
+        let calls: Vec<_> = (0..CALLS)
+            .map(|_| {
+                // Slower than the client, so that it finds the buffers full again and again.
+                std::thread::sleep(Duration::from_millis(5));
+                p.call().unwrap()
+            })
+            .collect();
         calls.iter().for_each(|c| p.reply(*c));
         p.serve();
     }]);
@@ -283,6 +291,9 @@ fn a_server_that_reads_all_before_it_answers_gets_all() {
             call.unwrap()
         })
         .collect();
+    // Fills the socket buffers; the rest must wait for room.
+    c.flush().unwrap();
+    FULL.wait();
     assert!(calls.into_iter().map(|p| c.finish(p).unwrap()).eq(0..CALLS as u32));
     drop(c);
     server.join().unwrap();

@@ -16,6 +16,7 @@ Arguments:
 Options:
   -o, --output FILE    write there instead of to standard output
   -D, --define NAME    define NAME for #ifdef; may be repeated
+      --arbitrary      also implement arbitrary::Arbitrary, for property tests and fuzzers
       --check          report errors and warnings only
   -h, --help           print this help
   -V, --version        print the version
@@ -91,6 +92,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Asked {
                 return Asked::Print(format!("sunrpc-rpcgen {}\n", env!("CARGO_PKG_VERSION")));
             }
             ("--check", _) => check = true,
+            ("--arbitrary", _) => compiler = compiler.arbitrary(true),
             ("-o" | "--output", Some(v)) => output = Some(PathBuf::from(v)),
             ("-D" | "--define", Some(v)) => compiler = compiler.define(v),
             (_, None) if takes_value => return Asked::Wrong(format!("`{flag}` needs a value")),

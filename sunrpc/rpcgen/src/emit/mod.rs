@@ -1,5 +1,6 @@
 //! From the model to Rust source.
 
+mod arbitrary;
 mod bridge;
 mod codec;
 mod program;
@@ -18,8 +19,8 @@ enum Form {
     Ref,
 }
 
-/// The generated file; `file` is the name of the source without directories.
-pub(crate) fn emit(model: &Model, file: &str) -> String {
+/// The generated file; `file` is the name of the source without directories. `arbitrary`: with random values.
+pub(crate) fn emit(model: &Model, file: &str, arbitrary: bool) -> String {
     let mut e = Emit { model, out: String::new() };
     e.header(file);
     e.consts();
@@ -27,6 +28,9 @@ pub(crate) fn emit(model: &Model, file: &str) -> String {
         e.type_def(id);
     }
     e.bridge();
+    if arbitrary {
+        e.arbitrary();
+    }
     e.programs();
     e.out
 }

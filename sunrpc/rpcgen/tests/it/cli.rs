@@ -15,7 +15,9 @@ fn text(bytes: &[u8]) -> &str {
 fn help_version_and_wrong_usage() {
     let help = run(&["--help"]);
     assert!(help.status.success());
-    assert!(["--output", "--define", "--check"].iter().all(|f| text(&help.stdout).contains(f)));
+    assert!(
+        ["--output", "--define", "--arbitrary", "--check"].iter().all(|f| text(&help.stdout).contains(f))
+    );
     assert!(text(&run(&["-V"]).stdout).starts_with("sunrpc-rpcgen "));
     for args in [&[][..], &["a.x", "b.x"], &["--nonsense", "echo.x"], &["-o"], &["--check=1", "echo.x"]] {
         let out = run(args);
@@ -35,6 +37,11 @@ fn writes_to_standard_output_or_a_file() {
     assert!(out.status.success() && out.stdout.is_empty());
     assert_eq!(std::fs::read_to_string(&file).unwrap(), include_str!("../generated/echo.rs"));
     std::fs::remove_file(&file).unwrap();
+    let out = run(&["--arbitrary", "every.x"]);
+    let random = text(&out.stdout).matches("::arbitrary::Arbitrary<'a> for ").count();
+    let coded = include_str!("../generated/every.rs").matches("> Decode<'a> for ").count();
+    let borrowed = include_str!("../generated/every.rs").matches("Ref<'a> {\n    const MIN_SIZE").count();
+    assert_eq!(random, coded - borrowed, "every type that the file defines, and no borrowed form");
     let out = run(&["--check", "every.x"]);
     assert!(out.status.success() && out.stdout.is_empty());
 }

@@ -1,0 +1,154 @@
+//! The program as its users meet it.
+#![allow(clippy::unwrap_used)]
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+use sunrpc::page::PageWriter;
+use sunrpc::rpcbind::{Host, Mapping, Netid, Registry, Rpcbind, Uaddr};
+use sunrpc::svc::{Call, Dispatch, Flow, ProcInfo, Program, RpcError, VersionInfo};
+use sunrpc::xdr::{Decoder, XdrWrite};
+use sunrpc::xprt::PeerAddr;
+use sunrpc_transports::{Handle, Server};
+
+/// Versions 2 and 4; procedure 1 gives its opaque back.
+struct Twice;
+
+impl Program for Twice {
+    fn number(&self) -> u32 {
+        0x2000_0ec9
+    }
+
+    fn name(&self) -> &'static str {
+        "twice"
+    }
+
+    fn versions(&self) -> &[VersionInfo] {
+        const PROCS: &[ProcInfo] = &[ProcInfo::new("NULL", 0), ProcInfo::new("ECHO", 70_000)];
+        const ALL: &[VersionInfo] =
+            &[VersionInfo { vers: 2, procs: PROCS }, VersionInfo { vers: 4, procs: PROCS }];
+        ALL
+    }
+
+    fn attach(&self) -> Result<Box<dyn Dispatch>, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(Box::new(Twice))
+    }
+}
+
+impl Dispatch for Twice {
+    fn call(
+        &mut self,
+        cx: &mut Call<'_>,
+        args: &mut Decoder<'_>,
+        out: &mut PageWriter<'_>,
+    ) -> Result<Flow, RpcError> {
+        if cx.proc == 1 {
+            let bytes = args.opaque(65_536)?;
+            out.put_opaque(bytes, 65_536).map_err(|_| RpcError::SystemErr)?;
+        }
+        args.finish()?;
+        Ok(Flow::Done)
+    }
+}
+
+struct Everybody;
+
+impl Host for Everybody {
+    fn admits(&self, _: &PeerAddr) -> bool {
+        true
+    }
+
+    fn now(&self) -> u32 {
+        0
+    }
+
+    fn address_towards(&self, peer: std::net::IpAddr) -> Option<std::net::IpAddr> {
+        Some(peer)
+    }
+}
+
+struct Running {
+    url: String,
+    handle: Handle,
+    join: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Running {
+    fn start(program: impl Program) -> Running {
+        let server = Server::builder().program(program).threads(1).listen("tcp://127.0.0.1:0").unwrap();
+        let server = server.build().unwrap();
+        let (url, handle) = (server.urls().remove(0), server.handle());
+        let join = Some(std::thread::spawn(move || server.run().unwrap()));
+        Running { url, handle, join }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.handle.stop(Duration::ZERO);
+        self.join.take().map(|j| j.join());
+    }
+}
+
+/// Whether it succeeded, output, errors.
+fn sunrpc(args: &[&str]) -> (bool, String, String) {
+    let out = Command::new(env!("CARGO_BIN_EXE_sunrpc")).args(args).output().unwrap();
+    let text = |b: &[u8]| String::from_utf8(b.to_vec()).unwrap();
+    (out.status.success(), text(&out.stdout), text(&out.stderr))
+}
+
+#[test]
+fn ping_finds_the_highest_version() {
+    let s = Running::start(Twice);
+    let (ok, out, _) = sunrpc(&["ping", &s.url, "0x20000ec9", "-c", "3", "-i", "0"]);
+    assert!(ok && out.matches("version 4: ").count() == 3, "{out}");
+    assert!(out.contains("3 calls, 3 answered"), "{out}");
+}
+
+#[test]
+fn ping_says_what_is_wrong() {
+    let s = Running::start(Twice);
+    let (ok, out, err) = sunrpc(&["ping", &s.url, "0x20000ec9", "3", "-c", "1"]);
+    assert!(!ok && out.contains("versions 2 to 4") && err.contains("1 of 1"), "{out}{err}");
+    let (ok, _, err) = sunrpc(&["ping", &s.url, "nfs", "-c", "1"]);
+    assert!(!ok && err.contains("does not offer this program"), "{err}");
+    let (ok, _, err) = sunrpc(&["ping", "tcp://127.0.0.1:1", "nfs", "3", "-c", "1"]);
+    assert!(!ok && err.contains("cannot connect"), "{err}");
+    let (ok, _, err) = sunrpc(&["ping", "127.0.0.1:1", "nfs", "3"]);
+    assert!(!ok && err.contains("SCHEME://ADDRESS"), "{err}");
+    assert!(!sunrpc(&["ping", &s.url, "nfs", "3", "-i", "-1"]).0);
+}
+
+#[test]
+fn info_tells_versions_apart() {
+    let s = Running::start(Twice);
+    let (ok, out, _) = sunrpc(&["info", &s.url, "0x20000ec9"]);
+    assert!(ok && out.contains("versions 2 to 4"), "{out}");
+    assert!(out.contains("version 2: ready") && out.contains("version 3: not offered"), "{out}");
+    assert!(out.contains("version 4: ready"), "{out}");
+}
+
+#[test]
+fn info_lists_what_rpcbind_knows() {
+    let registry = Arc::new(Registry::new());
+    let addr = Uaddr::Inet("127.0.0.1:2049".parse().unwrap());
+    registry.announce(vec![Mapping { prog: 100_003, vers: 3, netid: Netid::Tcp, addr }]);
+    let s = Running::start(Rpcbind::new(registry, Everybody));
+    let (ok, out, err) = sunrpc(&["info", &s.url]);
+    assert!(ok, "{out}{err}");
+    let words: Vec<Vec<_>> = out.lines().map(|l| l.split_whitespace().collect()).collect();
+    assert!(words.contains(&vec!["100003", "3", "tcp", "127.0.0.1.8.1", "nfs"]), "{out}");
+}
+
+#[test]
+fn bench_counts_every_call() {
+    let s = Running::start(Twice);
+    for more in [&["-c", "2", "-q", "8"][..], &["-p", "1", "-o", "60000", "-q", "4"]] {
+        let args = [&["bench", &s.url, "0x20000ec9", "4", "-t", "0.2"], more].concat();
+        let (ok, out, err) = sunrpc(&args);
+        let calls: u64 = out.lines().nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+        assert!(ok && calls >= 4 && out.contains("p99.9"), "{out}{err}");
+    }
+    let (ok, _, err) = sunrpc(&["bench", &s.url, "0x20000ec9", "3", "-t", "5"]);
+    assert!(!ok && err.contains("versions 2 to 4"), "{err}");
+}
