@@ -122,7 +122,7 @@ fn mistakes_on_the_command_line_are_explained() {
     for (args, says) in [
         (&["/no/such/directory"][..], "/no/such/directory"),
         (&["/tmp", "--listen", "tcp//x"], "tcp"),
-        (&["/tmp", "--listen", "udp://127.0.0.1:0"], "udp"),
+        (&["/tmp", "--listen", "quic://127.0.0.1:0"], "udp"),
         (&["/tmp", "--clients", "10.0.0.0/99"], "10.0.0.0/99"),
         (&["/tmp", "--squash", "maybe"], "none"),
         (&[], "nfsd"),
