@@ -10,7 +10,7 @@
 # Exit: 0 ready, 77 not possible here (a skip: say so loudly, the caller decides), 2 wrong usage.
 set -u
 
-packages=(user-mode-linux nfs-common netbase iproute2 busybox-static git python3 util-linux mount)
+packages=(user-mode-linux nfs-common netbase iproute2 busybox-static git python3 util-linux mount rpcbind libnfs-utils)
 install=yes
 while [ $# -gt 0 ]; do
     case $1 in

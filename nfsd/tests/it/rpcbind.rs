@@ -259,3 +259,26 @@ echo "== end"; stop $nfsd
     assert!(statd.contains("program 100024 version 1 ready and waiting") || statd == "absent\n", "{all:#?}");
     assert_eq!(part(&all, "end"), "stopped 0\n");
 }
+
+#[test]
+fn libnfs_copies_files_by_the_ports_that_rpcbind_tells() {
+    if Command::new("nfs-cp").output().is_err() {
+        eprintln!("SKIPPED: no nfs-cp here (apt-get install libnfs-utils)");
+        return;
+    }
+    let Some(all) = run(r#"
+echo "== start"; start embedded 3049
+head -c 5000000 /dev/urandom >/run/in
+echo "== in"; say nfs-cp /run/in nfs://127.0.0.1/run/data/copy
+echo "== list"; say nfs-ls nfs://127.0.0.1/run/data
+echo "== out"; say nfs-cp nfs://127.0.0.1/run/data/copy /run/out
+echo "== same"; say cmp /run/in /run/out
+"#)
+    else {
+        return;
+    };
+    assert!(part(&all, "in").contains("copied 5000000 bytes"), "{all:#?}");
+    assert!(part(&all, "list").contains(" copy\n"), "{all:#?}");
+    assert!(part(&all, "out").ends_with("exit 0\n"), "{all:#?}");
+    assert_eq!(part(&all, "same"), "exit 0\n");
+}
