@@ -51,3 +51,6 @@ fi
 
 step "tests"
 cargo test --workspace --all-features --locked
+
+step "commands of the documents"
+bash tests/docs.sh

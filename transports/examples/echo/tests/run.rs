@@ -28,7 +28,8 @@ impl Drop for Server {
 
 #[test]
 fn echo_by_changing_one_string() {
-    for url in ["tcp://127.0.0.1:0", "tcp://[::1]:0"] {
+    let local = format!("local:@sunrpc-echo-{}", std::process::id());
+    for url in ["tcp://127.0.0.1:0", "tcp://[::1]:0", "udp://127.0.0.1:0", &local] {
         let (_server, url) = Server::start(env!("CARGO_BIN_EXE_echo-server"), url);
         let out =
             Command::new(env!("CARGO_BIN_EXE_echo-client")).args([&url, "hello", "there"]).output().unwrap();
