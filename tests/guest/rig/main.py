@@ -41,6 +41,8 @@ def options(argv):
     p.add_argument("--server", metavar="PATH", help="the nfsd to test (default: target/release/nfsd of this repository)")
     p.add_argument("--peer", choices=["ganesha"], help="serve with this reference server instead of nfsd")
     p.add_argument("--backing", choices=["tmpfs", "disk"], help="what the export is on (tmpfs; disk on kernels before 6.6)")
+    p.add_argument("--proto", choices=["tcp", "udp"], default="tcp", help="transport of NFS and MOUNT (tcp); udp needs --kernel")
+    p.add_argument("--kernel", metavar="PATH", help="boot this User Mode Linux with NFS built in; the stock one has no NFS over UDP")
     p.add_argument("--mount-options", default="", metavar="O", help="more options for every mount in the guest")
     p.add_argument("--limit", type=int, default=900, metavar="S", help="end everything after S seconds (900)")
     p.add_argument("--logs", metavar="DIR", help="leave the logs of server and guest in DIR")
@@ -173,7 +175,7 @@ def boot(o, work, console):
     tmp = os.path.join(work, "tmp")
     os.makedirs(tmp)
     sh("mount", "-t", "tmpfs", "-o", "size=1g", "tmpfs", tmp)  # backs the guest's memory; must allow exec
-    argv = [shutil.which("linux.uml"), f"mem={MEMORY}", "root=/dev/root", "rootfstype=hostfs", f"rootflags={work}/root"]
+    argv = [o.kernel or shutil.which("linux.uml"), f"mem={MEMORY}", "root=/dev/root", "rootfstype=hostfs", f"rootflags={work}/root"]
     argv += ["ro", "quiet", "init=/init", "vec0:transport=tap,ifname=tap0,depth=128,gro=1", "con=null", "con0=null,fd:1"]
     argv += [f"uml_dir={tmp}", "umid=guest", "panic=-1"]
     env_vars = {"PATH": os.environ["PATH"], "TMPDIR": tmp, "HOME": "/root"}
@@ -251,7 +253,7 @@ def whole_run(o, started):
     server.start("nosquash" if o.pjdfstest else "default")
     config = {
         "control": PORT,
-        "mount": f"vers=3,proto=tcp,port={server.port},mountport={server.mountport},mountproto=tcp,nolock",
+        "mount": f"vers=3,proto={o.proto},port={server.port},mountport={server.mountport},mountproto={o.proto},nolock",
         "extra": ",".join(x for x in (server.mount_options, o.mount_options) if x),
         "source": f"{servers.LISTEN}:{export}",
         "checks": wanted,

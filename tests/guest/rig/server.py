@@ -133,7 +133,9 @@ class Nfsd(Server):
         self.binary = binary
 
     def command(self, mode):
-        argv = [self.binary, self.export, "--listen", f"tcp://0.0.0.0:{self.port}", "--clients", "10.77.0.0/24"]
+        argv = [self.binary, self.export, "--clients", "10.77.0.0/24"]
+        for proto in ("tcp", "udp"):
+            argv += ["--listen", f"{proto}://0.0.0.0:{self.port}"]
         # Not "auto": a socket of this machine's rpcbind may be in sight.
         argv += ["--state-dir", self.state, "--rpcbind", "embedded"]
         # Root squash is the default and is tested as such: it is never asked for.
