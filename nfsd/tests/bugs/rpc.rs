@@ -262,6 +262,7 @@ fn b14_the_acceptor_rests_while_there_are_no_descriptors() {
     while lines() == 0 {
         std::thread::sleep(Duration::from_millis(10));
     }
+    let first = std::time::Instant::now();
     let before = acceptor(s.pid());
     std::thread::sleep(Duration::from_secs(2));
     let after = acceptor(s.pid());
@@ -269,7 +270,9 @@ fn b14_the_acceptor_rests_while_there_are_no_descriptors() {
     // A loop that spins takes about 200 ticks; one that rests 0.1 s between two attempts switches 20 times.
     assert!(ticks < 20 && switches < 200, "{ticks} ticks, {switches} switches");
     assert!(switches > 0, "it tries again without an event");
-    assert_eq!(lines(), 1, "one line, not one for each");
+    // Once in 10 seconds, however long this machine was held up meanwhile.
+    let (lines, most) = (lines(), 1 + first.elapsed().as_secs() as usize / 9);
+    assert!(lines <= most, "{lines} lines: not one for each attempt");
     assert!(set(plenty));
     for c in &mut waiting {
         assert_eq!(c.receive(), Answer::Results(vec![]), "those who waited are served");
