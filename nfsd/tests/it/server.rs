@@ -132,6 +132,8 @@ fn launch(dir: &Path, state: &Path, port: u16, how: &How, log: &Arc<Mutex<Vec<St
         .arg(dir)
         .args(["--listen", &format!("tcp://127.0.0.1:{port}"), "--state-dir"])
         .arg(state)
+        // Port 111 and the registrations of this machine are none of a test's business.
+        .args(["--rpcbind", "off"])
         .args(&how.args)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
