@@ -108,7 +108,7 @@ fn list(x: Exchange<'_>, dir: &[u8]) -> (Vec<String>, usize) {
 
 #[test]
 fn nfs_over_udp() {
-    let s = Server::start(&["--rpcbind", "off", "--listen", "udp://127.0.0.1:0"]);
+    let s = Server::start(&["--listen", "udp://127.0.0.1:0"]);
     let mut x = over_udp(&s);
     conversation(&mut x, &s, 32_768);
     for i in 0..600 {
