@@ -6,13 +6,13 @@
 #   <!-- ci: serve TEXT -->              run it until it prints TEXT, then stop it
 #   <!-- ci: skip REASON -->             leave it alone
 #
-# As root, where permitted, in a network of its own and with an empty /srv/data.
+# As root, where permitted, in a network of its own, with a /run of its own and an empty /srv/data.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if [ -z "${DOCS_ISOLATED:-}" ] && [ "$(id -u)" = 0 ] && unshare -n -m true 2>/dev/null; then
   DOCS_ISOLATED=yes exec unshare -n -m --propagation private bash -c \
-    'ip link set lo up && mkdir -p /srv && mount -t tmpfs tmpfs /srv && mkdir /srv/data && exec bash tests/docs.sh "$@"' _ "$@"
+    'ip link set lo up && mount -t tmpfs tmpfs /run && mkdir -p /srv && mount -t tmpfs tmpfs /srv && mkdir /srv/data && exec bash tests/docs.sh "$@"' _ "$@"
 fi
 if [ -z "${DOCS_ISOLATED:-}" ]; then
   echo "SKIPPED: the commands of the documents need a network of their own (unshare -n -m, as root)"

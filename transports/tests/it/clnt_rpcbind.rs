@@ -15,17 +15,20 @@ const NULL: u32 = 0;
 const GETPORT: u32 = 3;
 const DUMP: u32 = 4;
 
-/// Runs `inside` where port 111 and /run are free.
+/// Runs the test once more where port 111 and /run are free.
 const SCRIPT: &str = r#"
     mount -t tmpfs none /run && ip link set lo up || exit 77
     rpcbind -f & server=$!
-    "$0" --exact clnt_rpcbind::inside --ignored --nocapture; code=$?
+    INSIDE=yes "$0" --exact clnt_rpcbind::rpcbind_answers_every_client --nocapture; code=$?
     kill $server; wait $server
     exit $code
 "#;
 
 #[test]
 fn rpcbind_answers_every_client() {
+    if std::env::var_os("INSIDE").is_some() {
+        return inside();
+    }
     if Command::new("rpcbind").arg("-?").output().is_err() {
         eprintln!("SKIPPED: rpcbind is not installed");
         return;
@@ -74,8 +77,6 @@ impl<'a, const V: u32> Decode<'a> for Dump<V> {
     }
 }
 
-#[test]
-#[ignore = "run by rpcbind_answers_every_client in a namespace of its own"]
 fn inside() {
     let sock = std::path::Path::new("/run/rpcbind.sock");
     while !sock.exists() {

@@ -1,13 +1,13 @@
 //! tarpc over TCP with bincode: the server as its guide builds it, on one thread, and a client with as many calls
 //! under way as told.
 
-#[path = "../../shared/mod.rs"]
-mod shared;
+#[path = "../../common/mod.rs"]
+mod common;
 
 use bytes::Bytes;
 use futures::StreamExt;
 use serde_bytes::ByteBuf;
-use shared::{Client, Failure};
+use common::{Client, Failure};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -85,5 +85,5 @@ impl Client for Caller {
 }
 
 fn main() -> ExitCode {
-    shared::main::<Caller, _>(serve)
+    common::main::<Caller, _>(serve)
 }

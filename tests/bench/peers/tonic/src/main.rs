@@ -1,10 +1,10 @@
 //! tonic: the server as its guide builds it, on one thread, and a client with as many calls under way as told.
 
-#[path = "../../shared/mod.rs"]
-mod shared;
+#[path = "../../common/mod.rs"]
+mod common;
 
 use bytes::Bytes;
-use shared::{Client, Failure};
+use common::{Client, Failure};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use tonic::transport::{Channel, Endpoint, Server};
@@ -84,5 +84,5 @@ impl Client for Caller {
 }
 
 fn main() -> ExitCode {
-    shared::main::<Caller, _>(serve)
+    common::main::<Caller, _>(serve)
 }
