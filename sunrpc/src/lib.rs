@@ -14,6 +14,7 @@
 //! | [`svc`] | programs, procedures, the life of a call |
 //! | [`drc`] | calls that must not run twice |
 //! | [`clnt`] | calls from the other side |
+//! | [`mutate`] | deliberate faults, for the tests of the tests |
 //! | [`rpcbind`] | where programs are found (RFC 1833) |
 
 // Generated code names this crate as its users do.
@@ -23,6 +24,7 @@ pub mod auth;
 pub mod clnt;
 pub mod drc;
 pub mod msg;
+pub mod mutate;
 pub mod page;
 pub mod record;
 pub mod rpcbind;

@@ -34,7 +34,7 @@
 //!
 //! | line | meaning |
 //! |---|---|
-//! | `%#pragma pages TYPE.FIELD` | the variable-length opaque is bulk data: `Pages` when owned, `Payload<'a>` when borrowed |
+//! | `%#pragma pages TYPE.FIELD` | the variable-length opaque is bulk data: `Pages` when owned, `PagesRef<'a>` when borrowed |
 //! | `%#pragma exclude TYPE` | the type is written by hand in the module around `include_program!`; it implements `Encode`, `Decode`, `Clone`, `Debug`, `PartialEq` |
 //! | `%#pragma nonidempotent PROCEDURE` | a repeated call must not run twice |
 //! | `%#pragma blocking PROCEDURE` | the procedure may wait, and runs on a helper thread |

@@ -45,7 +45,7 @@ const USED: [&str; 62] = [
     "PageWriter",
     "Pages",
     "PartialEq",
-    "Payload",
+    "PagesRef",
     "PeerAddr",
     "Pending",
     "ProcInfo",

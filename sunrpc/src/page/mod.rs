@@ -13,7 +13,7 @@ mod payload;
 mod pool;
 
 pub use buf::{Mark, PageWriter, Slot, XdrBuf};
-pub use payload::{PageSpan, Pages, Payload};
+pub use payload::{PageSpan, Pages, PagesRef};
 pub use pool::{BoxedSource, PageDepot, PagePool, PageSource, PoolStats, leaked};
 
 /// Bytes in a page.

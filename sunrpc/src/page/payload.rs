@@ -77,20 +77,20 @@ impl PageSpan {
 
 /// The bulk opaque of a call (the data of a WRITE) where it lies: first bytes behind the header, the rest in pages.
 #[derive(Debug, Clone, Copy)]
-pub struct Payload<'a> {
+pub struct PagesRef<'a> {
     head: &'a [u8],
     spans: &'a [PageSpan],
     len: usize,
 }
 
-impl<'a> Payload<'a> {
+impl<'a> PagesRef<'a> {
     /// A payload that lies in one piece.
     pub fn from_slice(s: &'a [u8]) -> Self {
-        Payload { head: s, spans: &[], len: s.len() }
+        PagesRef { head: s, spans: &[], len: s.len() }
     }
 
     pub(crate) fn new(head: &'a [u8], spans: &'a [PageSpan], len: usize) -> Self {
-        Payload { head, spans, len }
+        PagesRef { head, spans, len }
     }
 
     /// Bytes.
@@ -127,13 +127,13 @@ impl<'a> Payload<'a> {
     }
 }
 
-impl PartialEq for Payload<'_> {
+impl PartialEq for PagesRef<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.len == other.len && self.slices().flatten().eq(other.slices().flatten())
     }
 }
 
-impl Encode for Payload<'_> {
+impl Encode for PagesRef<'_> {
     /// Length, bytes, padding.
     fn encode<W: XdrWrite>(&self, w: &mut W) -> Result<(), XdrError> {
         w.put_count(self.len, u32::MAX)?;

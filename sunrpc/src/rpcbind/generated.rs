@@ -5,7 +5,7 @@ use ::sunrpc::xdr::{
     Array, Decode, Decoder, Encode, FixedOpaque, List, SliceWriter, XdrError, XdrString, XdrWrite,
 };
 #[allow(unused_imports)]
-use ::sunrpc::page::{PageWriter, Pages, Payload};
+use ::sunrpc::page::{PageWriter, Pages, PagesRef};
 #[allow(unused_imports)]
 use ::sunrpc::clnt::{CallOptions, CallXprt, Client, ClntError, Pending, Repeat};
 #[allow(unused_imports)]

@@ -1,7 +1,7 @@
 //! The strict cursor over a call or reply record.
 
 use super::{XdrError, pad};
-use crate::page::{PageSpan, Payload};
+use crate::page::{PageSpan, PagesRef};
 
 /// How deep optional data may nest while decoding. Lists (`*next` at the end of a struct) are loops and do not
 /// count.
@@ -181,7 +181,7 @@ impl<'a> Decoder<'a> {
     /// Variable-length opaque that may lie in the payload pages: the field marked `pages` in the .x file.
     ///
     /// Bytes that arrived with the head are borrowed from it, the others from the pages; nothing is copied.
-    pub fn payload(&mut self, max: u32) -> Result<Payload<'a>, XdrError> {
+    pub fn payload(&mut self, max: u32) -> Result<PagesRef<'a>, XdrError> {
         let len = self.u32()?;
         if len > max {
             return Err(XdrError::TooLong { len, max });
@@ -194,7 +194,7 @@ impl<'a> Decoder<'a> {
         let in_head = self.head.len() - self.pos;
         if want <= in_head {
             let s = self.opaque_fixed(len)?;
-            return Ok(Payload::from_slice(s));
+            return Ok(PagesRef::from_slice(s));
         }
         if want < self.remaining() {
             // Values follow the payload inside the pages; only a contiguous record can be decoded further.
@@ -204,7 +204,7 @@ impl<'a> Decoder<'a> {
         let head_part = head_part.get(..len.min(head_part.len())).unwrap_or(head_part);
         self.pos = self.head.len();
         self.paged = 0;
-        Ok(Payload::new(head_part, self.spans, len))
+        Ok(PagesRef::new(head_part, self.spans, len))
     }
 
     /// Element count of a variable-length array: at most `max`, and at most as many as the remaining bytes can

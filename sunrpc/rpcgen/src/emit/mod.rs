@@ -61,7 +61,7 @@ impl Emit<'_> {
         );
         line!(self, "}};");
         line!(self, "#[allow(unused_imports)]");
-        line!(self, "use ::sunrpc::page::{{PageWriter, Pages, Payload}};");
+        line!(self, "use ::sunrpc::page::{{PageWriter, Pages, PagesRef}};");
         if !self.model.programs.is_empty() {
             line!(self, "#[allow(unused_imports)]");
             line!(self, "use ::sunrpc::clnt::{{CallOptions, CallXprt, Client, ClntError, Pending, Repeat}};");
@@ -148,7 +148,7 @@ impl Emit<'_> {
             (Shape::Str(_), Form::Owned) => "XdrString".to_owned(),
             (Shape::Opaque(_) | Shape::Str(_), Form::Ref) => "&'a [u8]".to_owned(),
             (Shape::Pages(_), Form::Owned) => "Pages".to_owned(),
-            (Shape::Pages(_), Form::Ref) => "Payload<'a>".to_owned(),
+            (Shape::Pages(_), Form::Ref) => "PagesRef<'a>".to_owned(),
             (Shape::Fixed(e, n), _) => format!("[{}; {n}]", self.elem(*e, form)),
             (Shape::Array(e, _), Form::Owned) => format!("Vec<{}>", self.elem(*e, form)),
             (Shape::Array(e, _), Form::Ref) => format!("Array<'a, {}>", self.coded(*e, form)),

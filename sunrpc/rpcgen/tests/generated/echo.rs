@@ -5,7 +5,7 @@ use ::sunrpc::xdr::{
     Array, Decode, Decoder, Encode, FixedOpaque, List, SliceWriter, XdrError, XdrString, XdrWrite,
 };
 #[allow(unused_imports)]
-use ::sunrpc::page::{PageWriter, Pages, Payload};
+use ::sunrpc::page::{PageWriter, Pages, PagesRef};
 #[allow(unused_imports)]
 use ::sunrpc::clnt::{CallOptions, CallXprt, Client, ClntError, Pending, Repeat};
 #[allow(unused_imports)]
@@ -79,7 +79,7 @@ impl<'a> Decode<'a> for blob {
 #[derive(Clone, Debug, Copy, PartialEq)]
 pub struct blobRef<'a> {
     /// `opaque data<MAXBLOB>`
-    pub data: Payload<'a>,
+    pub data: PagesRef<'a>,
 }
 impl<'a> Encode for blobRef<'a> {
     #[inline]

@@ -5,7 +5,7 @@ use ::sunrpc::xdr::{
     Array, Decode, Decoder, Encode, FixedOpaque, List, SliceWriter, XdrError, XdrString, XdrWrite,
 };
 #[allow(unused_imports)]
-use ::sunrpc::page::{PageWriter, Pages, Payload};
+use ::sunrpc::page::{PageWriter, Pages, PagesRef};
 
 /// `ELSE_BRANCH`, every.x:11.
 pub const ELSE_BRANCH: u32 = 1;
@@ -1014,9 +1014,9 @@ pub struct bulkRef<'a> {
     /// `u_int count`
     pub count: u32,
     /// `opaque data<>`
-    pub data: Payload<'a>,
+    pub data: PagesRef<'a>,
     /// `opaque small<16>`
-    pub small: Payload<'a>,
+    pub small: PagesRef<'a>,
 }
 impl<'a> Encode for bulkRef<'a> {
     #[inline]
@@ -1088,15 +1088,15 @@ impl<'a> Decode<'a> for bulk_data {
 }
 /// Borrowed form of [`bulk_data`].
 #[derive(Clone, Debug, Copy, PartialEq)]
-pub struct bulk_dataRef<'a>(pub Payload<'a>);
+pub struct bulk_dataRef<'a>(pub PagesRef<'a>);
 impl<'a> ::std::ops::Deref for bulk_dataRef<'a> {
-    type Target = Payload<'a>;
+    type Target = PagesRef<'a>;
     fn deref(&self) -> &Self::Target {
         &self.0
     }
 }
-impl<'a> From<Payload<'a>> for bulk_dataRef<'a> {
-    fn from(v: Payload<'a>) -> Self {
+impl<'a> From<PagesRef<'a>> for bulk_dataRef<'a> {
+    fn from(v: PagesRef<'a>) -> Self {
         Self(v)
     }
 }

@@ -1,0 +1,34 @@
+//! Deliberate faults, to show that the tests would notice them.
+//!
+//! A build with the feature `mutations` behaves wrongly in one way that the environment variable `SUNRPC_MUTATION`
+//! names; `tests/mutations/run.sh` shows for each that a test fails with it and passes without. Any other build has
+//! only `false` here, which the compiler removes. The names are those of [`ALL`].
+
+/// Every fault that a build with the feature `mutations` knows, and the invariant that it breaks.
+pub const ALL: &[(&str, &str)] = &[];
+
+/// True if this process is to behave wrongly in the way of this name.
+#[cfg(not(feature = "mutations"))]
+#[inline(always)]
+pub const fn on(_name: &str) -> bool {
+    false
+}
+
+/// True if this process is to behave wrongly in the way of this name.
+///
+/// # Panics
+/// If the name is not among [`ALL`], in the code or in the environment: such a test would show nothing.
+#[cfg(feature = "mutations")]
+#[inline]
+pub fn on(name: &str) -> bool {
+    use std::sync::OnceLock;
+    static CHOSEN: OnceLock<String> = OnceLock::new();
+    let chosen = CHOSEN.get_or_init(|| {
+        let chosen = std::env::var("SUNRPC_MUTATION").unwrap_or_default();
+        let known = chosen.is_empty() || ALL.iter().any(|(n, _)| *n == chosen);
+        assert!(known, "SUNRPC_MUTATION={chosen} is none of {ALL:?}");
+        chosen
+    });
+    debug_assert!(ALL.iter().any(|(n, _)| *n == name), "{name} is missing in the list of mutations");
+    chosen == name
+}
