@@ -61,23 +61,24 @@ pub enum Disposition {
     Close,
 }
 
-/// Counters of one thread's service.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct ServiceStats {
-    pub calls: u64,
-    pub accepted: u64,
-    pub garbage_args: u64,
-    pub system_err: u64,
-    pub unavailable: u64,
-    pub auth_errors: u64,
-    pub would_block: u64,
-    pub later: u64,
-    pub dropped: u64,
-    /// Records copied into one piece because arguments crossed into their pages.
-    pub linearized: u64,
-    /// Calls whose release ran.
-    pub released: u64,
+crate::counters! {
+    /// Counters of one thread's service.
+    #[allow(missing_docs)]
+    pub struct ServiceStats {
+        pub calls: u64,
+        pub accepted: u64,
+        pub garbage_args: u64,
+        pub system_err: u64,
+        pub unavailable: u64,
+        pub auth_errors: u64,
+        pub would_block: u64,
+        pub later: u64,
+        pub dropped: u64,
+        /// Records copied into one piece because arguments crossed into their pages.
+        pub linearized: u64,
+        /// Calls whose release ran.
+        pub released: u64,
+    }
 }
 
 struct Bound {

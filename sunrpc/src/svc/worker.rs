@@ -53,22 +53,23 @@ impl Default for SvcLimits {
 /// Pages that must be at hand before a call is taken: the largest reply, its header, and a page lost to alignment.
 const PAGES_PER_CALL: usize = (1 << 20) / PAGE_SIZE + 4;
 
-/// Counters of one worker.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct WorkerStats {
-    pub opened: u64,
-    pub closed: u64,
-    pub turns: u64,
-    pub records: u64,
-    pub offloaded: u64,
-    pub offload_full: u64,
-    pub delivered: u64,
-    /// Deliveries whose transport was gone.
-    pub orphaned: u64,
-    pub no_pages: u64,
-    /// Datagrams that were no call.
-    pub ignored: u64,
+crate::counters! {
+    /// Counters of one worker.
+    #[allow(missing_docs)]
+    pub struct WorkerStats {
+        pub opened: u64,
+        pub closed: u64,
+        pub turns: u64,
+        pub records: u64,
+        pub offloaded: u64,
+        pub offload_full: u64,
+        pub delivered: u64,
+        /// Deliveries whose transport was gone.
+        pub orphaned: u64,
+        pub no_pages: u64,
+        /// Datagrams that were no call.
+        pub ignored: u64,
+    }
 }
 
 struct Entry<X> {
