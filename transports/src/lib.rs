@@ -24,4 +24,6 @@ mod udp;
 mod client_manual {}
 
 pub use class::{ConnectError, ListenError, connect};
-pub use reactor::{Builder, Handle, ServeError, Server};
+pub use reactor::{
+    Builder, DepotStats, Group, Handle, PagesNow, ServeError, Server, ServerStats, ThreadStats,
+};

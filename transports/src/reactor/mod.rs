@@ -12,6 +12,7 @@ mod acceptor;
 mod conn;
 mod helpers;
 mod mailbox;
+mod stats;
 mod worker;
 
 use crate::class::{self, Endpoint, ListenError, PolledXprt};
@@ -20,6 +21,8 @@ use conn::{ConnState, Managed, Totals};
 use helpers::Helpers;
 use mailbox::{Msg, WorkerMailbox};
 use mio::{Poll, Waker};
+use stats::Board;
+pub use stats::{DepotStats, Group, PagesNow, ServerStats, ThreadStats};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -79,6 +82,7 @@ pub struct Server {
     /// What receives datagrams, by worker.
     datagrams: Vec<Vec<Box<dyn PolledXprt>>>,
     drc: Option<Arc<Drc>>,
+    board: Arc<Board>,
     stop: mpsc::Sender<Duration>,
     stopped: mpsc::Receiver<Duration>,
 }
@@ -94,12 +98,22 @@ impl std::fmt::Debug for Server {
 pub struct Handle {
     stop: mpsc::Sender<Duration>,
     drc: Option<Arc<Drc>>,
+    board: Arc<Board>,
 }
 
 impl Handle {
     /// What the duplicate request cache did so far; zeros if there is none.
     pub fn duplicate_cache(&self) -> DrcStats {
         self.drc.as_ref().map(|d| d.stats()).unwrap_or_default()
+    }
+
+    /// What the server counted since it started. Asks every thread, and waits for at most a second: a thread that is
+    /// busy for longer is marked as not [`current`](ThreadStats::current). After the end of the server, its last
+    /// numbers. Not to be called by a worker of the same server, which would wait for itself.
+    pub fn stats(&self) -> ServerStats {
+        let (threads, depot) = self.board.ask();
+        let drc_bytes = self.drc.as_ref().map_or(0, |d| d.bytes() as u64);
+        ServerStats { threads, drc: self.duplicate_cache(), drc_bytes, depot }
     }
 
     /// Stops accepting, finishes the calls in progress for at most `grace`, closes everything; then
@@ -205,7 +219,8 @@ impl Builder {
         }
         let (stop, stopped) = mpsc::channel();
         let drc = (self.drc.bytes > 0).then(|| Drc::new(self.drc));
-        Ok(Server { builder: self, datagrams, drc, stop, stopped })
+        let board = Arc::default();
+        Ok(Server { builder: self, datagrams, drc, board, stop, stopped })
     }
 
     /// Builds and runs.
@@ -246,7 +261,7 @@ impl Server {
 
     /// A handle that stops the server.
     pub fn handle(&self) -> Handle {
-        Handle { stop: self.stop.clone(), drc: self.drc.clone() }
+        Handle { stop: self.stop.clone(), drc: self.drc.clone(), board: self.board.clone() }
     }
 
     /// Serves until [`Handle::stop`].
@@ -255,7 +270,8 @@ impl Server {
         let threads = b.threads;
         let n_helpers = if b.helpers == 0 { 2 * threads } else { b.helpers };
         let depot = PageDepot::new(MappedSource, b.max_pages);
-        let helpers = Helpers::new();
+        let board = self.board;
+        let helpers = Helpers::new(board.clone());
         let totals = Arc::new(Totals::default());
         let drc = self.drc;
         let start = Instant::now();
@@ -270,6 +286,7 @@ impl Server {
             workers.push(mailbox.clone());
             let (programs, depot, helpers) = (b.programs.clone(), depot.clone(), helpers.clone());
             let (ready, limits, pin, drc) = (ready_tx.clone(), b.limits, b.pin, drc.clone());
+            let board = board.clone();
             joins.push(thread::Builder::new().name(format!("rpc-{i}")).spawn(move || {
                 if pin {
                     pin_to(i);
@@ -281,7 +298,7 @@ impl Server {
                 let svc = SvcWorker::new(service, PagePool::new(depot), limits, mailbox.clone(), helpers);
                 let _ = ready.send(Ok(()));
                 drop(ready);
-                WorkerThread { poll, svc, mailbox, start }.run();
+                WorkerThread { poll, svc, mailbox, start, board, row: i }.run();
             })?);
         }
         let mut helper_joins = Vec::new();
@@ -293,7 +310,7 @@ impl Server {
                     Ok(s) => {
                         let _ = ready.send(Ok(()));
                         drop(ready);
-                        helpers.run(s, depot, start);
+                        helpers.run(s, depot, start, threads + i);
                     }
                     Err(e) => drop(ready.send(Err(e))),
                 },
@@ -328,6 +345,7 @@ impl Server {
                 totals,
             };
             let join = thread::Builder::new().name("rpc-accept".into()).spawn(move || a.run())?;
+            board.open(workers.clone(), (helpers.clone(), n_helpers), (depot.clone(), b.max_pages));
             Some((join, waker))
         } else {
             None
@@ -352,6 +370,7 @@ impl Server {
         for j in helper_joins {
             panicked |= j.join().is_err();
         }
+        board.close();
         match failed {
             Some(e) => Err(e),
             None if panicked => Err(ServeError::Thread),

@@ -2,6 +2,7 @@
 
 use super::conn::Managed;
 use super::mailbox::{Msg, WorkerMailbox};
+use super::stats::{Board, ThreadStats};
 use mio::{Events, Interest, Poll, Token};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,6 +23,9 @@ pub(super) struct WorkerThread {
     pub(super) mailbox: Arc<WorkerMailbox>,
     /// When the server started: zero of the clock that all its threads share.
     pub(super) start: Instant,
+    /// Where counters are asked for, and this thread's row.
+    pub(super) board: Arc<Board>,
+    pub(super) row: usize,
 }
 
 impl WorkerThread {
@@ -75,6 +79,10 @@ impl WorkerThread {
                             self.svc.close(id);
                         }
                     }
+                    Msg::Stats => {
+                        let number = self.board.asked();
+                        self.board.pin(self.row, number, self.stats());
+                    }
                     Msg::Stop(grace) => deadline = Some(now + grace),
                 }
             }
@@ -87,9 +95,14 @@ impl WorkerThread {
             if deadline.is_some_and(|d| now >= d || (self.svc.quiet() && !self.svc.has_ready())) {
                 self.svc.close_all();
                 self.account();
+                self.board.pin_last(self.row, self.stats());
                 return;
             }
         }
+    }
+
+    fn stats(&self) -> ThreadStats {
+        ThreadStats { worker: self.svc.stats(), ..ThreadStats::of(self.svc.service(), self.svc.pool()) }
     }
 
     fn adopt(&mut self, x: Managed, now: u64) {
