@@ -1,5 +1,6 @@
 //! Counters of a running server.
 #![cfg(feature = "tcp")]
+#![allow(clippy::unwrap_used)]
 
 use std::error::Error;
 use std::io::{Read, Write};
