@@ -2,6 +2,7 @@
 
 use super::conn::Managed;
 use super::mailbox::{Msg, WorkerMailbox};
+use crate::class::SendOptions;
 use mio::{Events, Interest, Poll, Token};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ pub(super) struct WorkerThread {
     pub(super) poll: Poll,
     pub(super) svc: SvcWorker<Managed>,
     pub(super) mailbox: Arc<WorkerMailbox>,
+    pub(super) send: SendOptions,
     /// When the server started: zero of the clock that all its threads share.
     pub(super) start: Instant,
 }
@@ -57,7 +59,7 @@ impl WorkerThread {
                     set |= bits::WSPACE;
                 }
                 if ev.is_error() {
-                    set |= bits::ERRQ | bits::HUP | bits::DATA;
+                    set |= bits::ERRQ;
                 }
                 if ev.is_read_closed() || ev.is_write_closed() {
                     set |= bits::HUP | bits::DATA;
@@ -92,7 +94,8 @@ impl WorkerThread {
         }
     }
 
-    fn adopt(&mut self, x: Managed, now: u64) {
+    fn adopt(&mut self, mut x: Managed, now: u64) {
+        x.x.configure(&self.send);
         let state = x.state.clone();
         let id = self.svc.add(x, now);
         state.set_id(id);
