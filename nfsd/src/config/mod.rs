@@ -5,7 +5,7 @@ mod file;
 mod mount_cmd;
 
 pub use crate::export::ExportSettings;
-pub use cli::{Cli, Command, RpcbindMode, ServeArgs, SquashArg};
+pub use cli::{Cli, Command, RpcbindMode, ServeArgs, SquashArg, ZerocopyArg};
 pub use mount_cmd::{mount_command, this_hostname};
 
 use crate::export::{Clients, SecFlavor, Squash};
@@ -22,6 +22,9 @@ pub const MAX_THREADS: usize = 1024;
 /// Longest name of an export, in bytes: MNTPATHLEN (RFC 1813 section 5.1.2).
 pub const MAX_PATH: usize = 1024;
 
+const ZEROCOPY_WORDS: [(&str, ZerocopyArg); 3] =
+    [("off", ZerocopyArg::Off), ("auto", ZerocopyArg::Auto), ("on", ZerocopyArg::On)];
+
 const RPCBIND_MODES: [(&str, RpcbindMode); 4] = [
     ("auto", RpcbindMode::Auto),
     ("embedded", RpcbindMode::Embedded),
@@ -34,6 +37,8 @@ const RPCBIND_MODES: [(&str, RpcbindMode); 4] = [
 pub struct Settings {
     /// Where to listen, as transport URLs; at least one.
     pub listen: Vec<String>,
+    /// When replies are sent by reference to their pages.
+    pub zerocopy: ZerocopyArg,
     /// Worker threads, 1 to [`MAX_THREADS`].
     pub threads: usize,
     /// Where handle key and export numbers are kept; absolute. It need not exist yet.
@@ -147,6 +152,11 @@ fn load(args: &ServeArgs, around: &Surroundings) -> Result<Settings, ConfigError
         (None, Some(m)) => src.word("rpcbind", m.get_ref(), m.span(), &RPCBIND_MODES, &[])?,
         (None, None) => RpcbindMode::default(),
     };
+    let zerocopy = match (args.zerocopy, &file.zerocopy) {
+        (Some(when), _) => when,
+        (None, Some(w)) => src.word("zerocopy", w.get_ref(), w.span(), &ZEROCOPY_WORDS, &[])?,
+        (None, None) => ZerocopyArg::default(),
+    };
     let listen = listen(args, &src, file.listen.as_ref())?;
     let threads = match (args.threads, &file.threads) {
         (Some(n), _) if usize::from(n.get()) > MAX_THREADS => {
@@ -192,7 +202,7 @@ fn load(args: &ServeArgs, around: &Surroundings) -> Result<Settings, ConfigError
     apply_flags(args, &mut exports)?;
     let warnings = warnings(&exports, &state_dir);
     let log_level = args.log_level.clone();
-    Ok(Settings { listen, threads, state_dir, rpcbind, log_level, exports, warnings })
+    Ok(Settings { listen, threads, state_dir, rpcbind, zerocopy, log_level, exports, warnings })
 }
 
 fn listen(

@@ -15,7 +15,7 @@ mod mailbox;
 mod stats;
 mod worker;
 
-use crate::class::{self, Endpoint, ListenError, PolledXprt};
+use crate::class::{self, Endpoint, ListenError, PolledXprt, SendOptions, Zerocopy};
 use acceptor::{Acceptor, ConnLimits};
 use conn::{ConnState, Managed, Totals};
 use helpers::Helpers;
@@ -65,6 +65,7 @@ pub struct Builder {
     conns: ConnLimits,
     max_pages: usize,
     drc: DrcLimits,
+    send: SendOptions,
 }
 
 impl std::fmt::Debug for Builder {
@@ -201,6 +202,13 @@ impl Builder {
         self
     }
 
+    /// Whether large replies over TCP are sent by reference to their pages. Off by default: what the kernel copies all
+    /// the same, as on loopback, costs more that way.
+    pub fn zerocopy(mut self, when: Zerocopy) -> Self {
+        self.send.zerocopy = when;
+        self
+    }
+
     /// Makes the server. Endpoints are open already; calls wait in the kernel until [`Server::run`].
     pub fn build(mut self) -> Result<Server, ServeError> {
         if self.endpoints.is_empty() {
@@ -242,6 +250,7 @@ impl Server {
             conns: ConnLimits { total: 65_536, per_peer: 32_768, unvalidated: 1024 },
             max_pages: 262_144,
             drc: DrcLimits::default(),
+            send: SendOptions::default(),
         }
     }
 
@@ -287,6 +296,7 @@ impl Server {
             let (programs, depot, helpers) = (b.programs.clone(), depot.clone(), helpers.clone());
             let (ready, limits, pin, drc) = (ready_tx.clone(), b.limits, b.pin, drc.clone());
             let board = board.clone();
+            let send = b.send;
             joins.push(thread::Builder::new().name(format!("rpc-{i}")).spawn(move || {
                 if pin {
                     pin_to(i);
@@ -298,7 +308,7 @@ impl Server {
                 let svc = SvcWorker::new(service, PagePool::new(depot), limits, mailbox.clone(), helpers);
                 let _ = ready.send(Ok(()));
                 drop(ready);
-                WorkerThread { poll, svc, mailbox, start, board, row: i }.run();
+                WorkerThread { poll, svc, mailbox, send, start, board, row: i }.run();
             })?);
         }
         let mut helper_joins = Vec::new();

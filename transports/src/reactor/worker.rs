@@ -3,6 +3,7 @@
 use super::conn::Managed;
 use super::mailbox::{Msg, WorkerMailbox};
 use super::stats::{Board, ThreadStats};
+use crate::class::SendOptions;
 use mio::{Events, Interest, Poll, Token};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,6 +22,7 @@ pub(super) struct WorkerThread {
     pub(super) poll: Poll,
     pub(super) svc: SvcWorker<Managed>,
     pub(super) mailbox: Arc<WorkerMailbox>,
+    pub(super) send: SendOptions,
     /// When the server started: zero of the clock that all its threads share.
     pub(super) start: Instant,
     /// Where counters are asked for, and this thread's row.
@@ -61,7 +63,7 @@ impl WorkerThread {
                     set |= bits::WSPACE;
                 }
                 if ev.is_error() {
-                    set |= bits::ERRQ | bits::HUP | bits::DATA;
+                    set |= bits::ERRQ;
                 }
                 if ev.is_read_closed() || ev.is_write_closed() {
                     set |= bits::HUP | bits::DATA;
@@ -105,7 +107,8 @@ impl WorkerThread {
         ThreadStats { worker: self.svc.stats(), ..ThreadStats::of(self.svc.service(), self.svc.pool()) }
     }
 
-    fn adopt(&mut self, x: Managed, now: u64) {
+    fn adopt(&mut self, mut x: Managed, now: u64) {
+        x.x.configure(&self.send);
         let state = x.state.clone();
         let id = self.svc.add(x, now);
         state.set_id(id);

@@ -9,15 +9,20 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use sunrpc::page::{PagePool, PageSpan, XdrBuf};
+use sunrpc::page::{PagePool, PageSpan, Span, XdrBuf};
 use sunrpc::xprt::{Incoming, PeerAddr, RecordSink, Recv, Room, Route, Xprt, XprtCaps, XprtError};
 use sunrpc_sys::datagram::{self, BATCH, Inbox, Outgoing, Received};
 
 /// Largest bulk payload: with all around it, it fits into a datagram twice.
 pub(super) const MAX_PAYLOAD: u32 = 32 << 10;
 
-const CAPS: XprtCaps =
-    XprtCaps { class: "udp", stream: false, congestion_control: false, max_payload: MAX_PAYLOAD };
+const CAPS: XprtCaps = XprtCaps {
+    class: "udp",
+    stream: false,
+    congestion_control: false,
+    max_payload: MAX_PAYLOAD,
+    lends: false,
+};
 
 /// Bytes of the shortest message: transaction id and type.
 const SHORTEST: usize = 8;
@@ -140,7 +145,11 @@ impl Xprt for UdpXprt {
     fn sendto(&mut self, replies: &mut XdrBuf, route: &Route) {
         let (pieces, bytes) = (replies.spans().len(), replies.len());
         let before = self.pages.len();
-        self.pages.extend(replies.drain());
+        self.pages.extend(replies.drain().filter_map(|s| match s {
+            Span::Page(s) => Some(s),
+            Span::Lent(_) => None,
+        }));
+        // Nobody lends to this class (`XprtCaps::lends`).
         debug_assert_eq!(self.pages.len(), before + pieces);
         let peer = match route.peer {
             PeerAddr::Inet(a) => a,
@@ -202,8 +211,9 @@ impl Xprt for UdpXprt {
         self.sent
     }
 
-    fn release_ctxt(&mut self, _pool: &mut PagePool) {
+    fn release_ctxt(&mut self, _event: bool, _pool: &mut PagePool) -> usize {
         // Pages leave in `flush`, as the kernel copies them.
+        0
     }
 
     fn detach(&mut self, pool: &mut PagePool) {
