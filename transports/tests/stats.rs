@@ -107,6 +107,7 @@ fn every_thread_answers_and_a_busy_one_is_marked() {
     assert_eq!(s.threads.iter().map(|t| t.worker.records).sum::<u64>(), 4);
     let (taken, held) = s.threads.iter().fold((0, 0), |(t, h), x| (t + x.pool.taken, h + x.pages_now.held.0));
     assert!(taken > 0 && held > 0);
+    assert_eq!(s.threads.iter().map(|t| t.send.copied).sum::<u64>(), 4 * 28);
     assert_eq!(s.depot.cut.0, s.depot.free.0 + held, "no page is in use");
 
     send(&mut client, WAIT);
@@ -127,4 +128,5 @@ fn every_thread_answers_and_a_busy_one_is_marked() {
     let end = handle.stats();
     assert!(end.threads.iter().all(|t| t.current), "last numbers are kept");
     assert_eq!(end.threads.iter().map(|t| t.worker.closed).sum::<u64>(), 1);
+    assert_eq!(end.threads.iter().map(|t| t.send.copied).sum::<u64>(), 5 * 28, "also of closed connections");
 }

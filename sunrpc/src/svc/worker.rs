@@ -10,7 +10,7 @@ use crate::mutate;
 use crate::page::{PAGE_SIZE, PagePool, PageWriter, XdrBuf};
 use crate::xdr::XdrWrite;
 use crate::xprt::{
-    Incoming, PeerAddr, RecordSink, Recv, Room, Route, Xprt, XprtCaps, XprtError, XprtId, bits,
+    Incoming, PeerAddr, RecordSink, Recv, Room, Route, SendStats, Xprt, XprtCaps, XprtError, XprtId, bits,
 };
 use slab::Slab;
 use std::collections::VecDeque;
@@ -129,6 +129,8 @@ pub struct SvcWorker<X> {
     offload: Arc<dyn Offload>,
     limits: SvcLimits,
     stats: WorkerStats,
+    /// Of transports that ended.
+    sent: SendStats,
     closed: Vec<Closed>,
     validated: Vec<XprtId>,
     /// What calls left to do, and no helper queue had room for.
@@ -163,6 +165,7 @@ impl<X: Xprt> SvcWorker<X> {
             offload,
             limits,
             stats: WorkerStats::default(),
+            sent: SendStats::default(),
             closed: Vec::new(),
             validated: Vec::new(),
             work: Vec::new(),
@@ -458,6 +461,9 @@ impl<X: Xprt> SvcWorker<X> {
         }
         let peer = *e.x.peer();
         e.x.detach(&mut self.room.pool);
+        if let Some(s) = e.x.send_stats() {
+            self.sent.add(s);
+        }
         self.stats.closed += 1;
         self.closed.push(Closed { id, peer, why, validated: e.validated });
     }
@@ -541,6 +547,13 @@ impl<X: Xprt> SvcWorker<X> {
     /// Counters of the worker.
     pub fn stats(&self) -> WorkerStats {
         self.stats
+    }
+
+    /// What all transports sent, those that ended included.
+    pub fn send_stats(&self) -> SendStats {
+        let mut all = self.sent;
+        self.xprts.iter().filter_map(|(_, e)| e.x.send_stats()).for_each(|s| all.add(s));
+        all
     }
 
     /// The service's counters.

@@ -14,6 +14,7 @@ use sunrpc::drc::DrcStats;
 use sunrpc::page::{PageDepot, PagePool, PoolStats, leaked};
 use sunrpc::stats::{Counters, Gauge};
 use sunrpc::svc::{ProcCounts, Service, ServiceStats, WorkerStats};
+use sunrpc::xprt::SendStats;
 
 /// How long the threads have to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -68,6 +69,8 @@ pub struct ThreadStats {
     pub pool: PoolStats,
     /// Pages at the time of the answer.
     pub pages_now: PagesNow,
+    /// Replies on their way into streams; zeros for helpers.
+    pub send: SendStats,
 }
 
 impl ThreadStats {
@@ -81,13 +84,15 @@ impl ThreadStats {
         }
     }
 
-    /// All counters but those of procedures. A struct of counters that is added here shows in every listing.
-    pub fn groups(&self) -> Vec<(Group, &dyn Counters)> {
+    /// All counters but those of procedures, each with what to put before its names. A struct of counters that is added
+    /// here shows in every listing.
+    pub fn groups(&self) -> Vec<(Group, &'static str, &dyn Counters)> {
         vec![
-            (Group::Pages, &self.pool),
-            (Group::Pages, &self.pages_now),
-            (Group::Work, &self.worker),
-            (Group::Work, &self.service),
+            (Group::Pages, "", &self.pool),
+            (Group::Pages, "", &self.pages_now),
+            (Group::Pages, "send_", &self.send),
+            (Group::Work, "", &self.worker),
+            (Group::Work, "", &self.service),
         ]
     }
 }

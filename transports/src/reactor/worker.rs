@@ -104,7 +104,8 @@ impl WorkerThread {
     }
 
     fn stats(&self) -> ThreadStats {
-        ThreadStats { worker: self.svc.stats(), ..ThreadStats::of(self.svc.service(), self.svc.pool()) }
+        let (worker, send) = (self.svc.stats(), self.svc.send_stats());
+        ThreadStats { worker, send, ..ThreadStats::of(self.svc.service(), self.svc.pool()) }
     }
 
     fn adopt(&mut self, mut x: Managed, now: u64) {
