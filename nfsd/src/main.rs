@@ -1,5 +1,6 @@
 //! The `nfsd` program: from the command line to a running server.
 
+use nfsd::admin::{self, Control};
 use nfsd::config::{self, Cli, Command, Settings, ZerocopyArg};
 use nfsd::context::Shared;
 use nfsd::export::{Export, ExportTable, assign_numbers};
@@ -26,8 +27,11 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(e) => e.exit(),
     };
-    let Command::Serve(args) = cli.command;
-    match Settings::load(&args).map_err(Into::into).and_then(|s| serve(&s)) {
+    let done = match cli.command {
+        Command::Serve(args) => Settings::load(&args).map_err(Into::into).and_then(|s| serve(&s)),
+        Command::Stat(args) => admin::stat(&args, &mut std::io::stdout()).map_err(Into::into),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("nfsd: {e}");
@@ -76,9 +80,14 @@ fn serve(s: &Settings) -> Result<(), Box<dyn Error>> {
     let server = server.build()?;
     stop_on_signal(server.handle())?;
     let found = finder.publish(&server)?;
+    let control = match &s.control {
+        Some(path) => Some(Control::open(path, server.handle())?),
+        None => Control::open_default(&s.state_dir.join(admin::SOCKET), server.handle()),
+    };
     announce(s, &server.urls(), privileged)?;
     let end = server.run();
-    // Registrations are taken back however it ended.
+    // The socket is removed and registrations are taken back however it ended.
+    drop(control);
     drop(found);
     end?;
     tracing::info!("stopped");

@@ -5,7 +5,7 @@ mod file;
 mod mount_cmd;
 
 pub use crate::export::ExportSettings;
-pub use cli::{Cli, Command, RpcbindMode, ServeArgs, SquashArg, ZerocopyArg};
+pub use cli::{Cli, Command, RpcbindMode, Section, ServeArgs, SquashArg, StatArgs, ZerocopyArg};
 pub use mount_cmd::{mount_command, this_hostname};
 
 use crate::export::{Clients, SecFlavor, Squash};
@@ -43,6 +43,8 @@ pub struct Settings {
     pub threads: usize,
     /// Where handle key and export numbers are kept; absolute. It need not exist yet.
     pub state_dir: PathBuf,
+    /// Where `nfsd stat` asks, if not in the state directory; absolute.
+    pub control: Option<PathBuf>,
     /// Who answers as rpcbind.
     pub rpcbind: RpcbindMode,
     /// What to log, as `tracing` directives.
@@ -137,6 +139,14 @@ impl Settings {
     }
 }
 
+/// Where the server of this user is asked unless it was told otherwise.
+///
+/// # Errors
+/// [`ConfigError::NoStateDir`].
+pub fn control_socket() -> Result<PathBuf, ConfigError> {
+    Ok(Surroundings::current().state_dir()?.join(crate::admin::SOCKET))
+}
+
 fn flag(flag: &'static str, message: impl ToString) -> ConfigError {
     ConfigError::Flag { flag, message: message.to_string() }
 }
@@ -178,6 +188,9 @@ fn load(args: &ServeArgs, around: &Surroundings) -> Result<Settings, ConfigError
         (None, None) => around.state_dir()?,
     };
 
+    let control = args.control.as_deref().map(std::path::absolute).transpose();
+    let control = control.map_err(|e| flag("--control", e))?;
+
     let mut exports = Vec::new();
     let mut seen = HashSet::new();
     for e in &file.export {
@@ -202,7 +215,7 @@ fn load(args: &ServeArgs, around: &Surroundings) -> Result<Settings, ConfigError
     apply_flags(args, &mut exports)?;
     let warnings = warnings(&exports, &state_dir);
     let log_level = args.log_level.clone();
-    Ok(Settings { listen, threads, state_dir, rpcbind, zerocopy, log_level, exports, warnings })
+    Ok(Settings { listen, threads, state_dir, control, rpcbind, zerocopy, log_level, exports, warnings })
 }
 
 fn listen(
