@@ -9,4 +9,5 @@ mod hostile;
 mod lifecycle;
 mod rpcbind;
 mod server;
+mod stat;
 mod wire;
