@@ -48,8 +48,11 @@ fn serve(s: &Settings) -> Result<(), Box<dyn Error>> {
     let mut exports = Vec::new();
     let mut privileged = true;
     for (settings, id) in s.exports.iter().zip(numbers) {
-        let opts =
-            PassthroughOptions { state_dir: Some(s.state_dir.clone()), ..PassthroughOptions::default() };
+        let opts = PassthroughOptions {
+            state_dir: Some(s.state_dir.clone()),
+            io: settings.io,
+            ..PassthroughOptions::default()
+        };
         let backend = Passthrough::open(&settings.path, opts)?;
         privileged &= backend.privileged();
         exports.push(Arc::new(Export::new(id, settings.clone(), Arc::new(backend))));

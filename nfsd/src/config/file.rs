@@ -38,11 +38,29 @@ pub(super) struct FileExport {
     pub(super) anongid: Option<Spanned<i64>>,
     pub(super) sync: Option<bool>,
     pub(super) sec: Option<Spanned<Words>>,
+    pub(super) read: Option<Spanned<String>>,
+    pub(super) write: Option<Spanned<String>>,
+    pub(super) writeback_kick: Option<Spanned<String>>,
+    pub(super) splice: Option<Spanned<String>>,
 }
 
 const TOP_KEYS: [&str; 6] = ["listen", "threads", "state_dir", "rpcbind", "zerocopy", "export"];
-const EXPORT_KEYS: [&str; 10] =
-    ["path", "pseudo", "clients", "insecure", "access", "squash", "anonuid", "anongid", "sync", "sec"];
+const EXPORT_KEYS: [&str; 14] = [
+    "path",
+    "pseudo",
+    "clients",
+    "insecure",
+    "access",
+    "squash",
+    "anonuid",
+    "anongid",
+    "sync",
+    "sec",
+    "read",
+    "write",
+    "writeback_kick",
+    "splice",
+];
 
 /// A list of words; a single one may stand without brackets.
 #[derive(Debug)]
@@ -235,7 +253,8 @@ mod tests {
     fn the_known_keys_are_those_of_the_form() {
         let text = "listen = \"a\"\nthreads = 1\nstate_dir = \"/s\"\nrpcbind = \"off\"\nzerocopy = \"on\"\n[[export]]\npath = \"/a\"\n\
                     pseudo = \"/p\"\nclients = \"x\"\ninsecure = true\naccess = \"ro\"\nsquash = \"all\"\n\
-                    anonuid = 1\nanongid = 2\nsync = false\nsec = [\"sys\"]\n";
+                    anonuid = 1\nanongid = 2\nsync = false\nsec = [\"sys\"]\nread = \"direct\"\nwrite = \"hybrid\"\nwriteback_kick = \"off\"\n\
+                    splice = \"auto\"\n";
         let f = Source { path: Path::new("f"), text }.parse().unwrap();
         assert_eq!(f.export.len(), 1);
         for key in TOP_KEYS.iter().chain(&EXPORT_KEYS) {

@@ -9,6 +9,7 @@ pub use cli::{Cli, Command, RpcbindMode, ServeArgs, SquashArg, ZerocopyArg};
 pub use mount_cmd::{mount_command, this_hostname};
 
 use crate::export::{Clients, SecFlavor, Squash};
+use crate::vfs::passthrough::{IoModes, ReadMode, WriteMode};
 use file::{FileExport, Source};
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
@@ -24,6 +25,16 @@ pub const MAX_PATH: usize = 1024;
 
 const ZEROCOPY_WORDS: [(&str, ZerocopyArg); 3] =
     [("off", ZerocopyArg::Off), ("auto", ZerocopyArg::Auto), ("on", ZerocopyArg::On)];
+
+const READ_WORDS: [(&str, ReadMode); 3] =
+    [("buffered", ReadMode::Buffered), ("dontcache", ReadMode::DontCache), ("direct", ReadMode::Direct)];
+
+const WRITE_WORDS: [(&str, WriteMode); 4] = [
+    ("buffered", WriteMode::Buffered),
+    ("dontcache", WriteMode::DontCache),
+    ("direct", WriteMode::Direct),
+    ("hybrid", WriteMode::Hybrid),
+];
 
 const RPCBIND_MODES: [(&str, RpcbindMode); 4] = [
     ("auto", RpcbindMode::Auto),
@@ -331,6 +342,7 @@ fn from_file(src: &Source<'_>, e: &FileExport) -> Result<ExportSettings, ConfigE
         let known = [("root", Squash::Root), ("all", Squash::All), ("none", Squash::None)];
         s.squash = src.word("squash", q.get_ref(), q.span(), &known, &[])?;
     }
+    s.io = io_modes(src, e)?;
     for (key, given, id) in
         [("anonuid", &e.anonuid, &mut s.anon_uid), ("anongid", &e.anongid, &mut s.anon_gid)]
     {
@@ -359,6 +371,24 @@ fn from_file(src: &Source<'_>, e: &FileExport) -> Result<ExportSettings, ConfigE
         }
     }
     Ok(s)
+}
+
+fn io_modes(src: &Source<'_>, e: &FileExport) -> Result<IoModes, ConfigError> {
+    let mut io = IoModes::default();
+    if let Some(w) = &e.read {
+        io.read = src.word("read", w.get_ref(), w.span(), &READ_WORDS, &[])?;
+    }
+    if let Some(w) = &e.write {
+        io.write = src.word("write", w.get_ref(), w.span(), &WRITE_WORDS, &[])?;
+    }
+    if let Some(w) = &e.writeback_kick {
+        let known = [("off", false), ("after_reply", true)];
+        io.kick = src.word("writeback_kick", w.get_ref(), w.span(), &known, &[])?;
+    }
+    if let Some(w) = &e.splice {
+        io.splice = src.word("splice", w.get_ref(), w.span(), &[("off", false), ("auto", true)], &[])?;
+    }
+    Ok(io)
 }
 
 fn warnings(exports: &[ExportSettings], state_dir: &Path) -> Vec<String> {

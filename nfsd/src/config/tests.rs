@@ -96,6 +96,10 @@ anonuid = 7
 anongid = 8
 sync = false
 sec = ["none"]
+read = "dontcache"
+write = "hybrid"
+writeback_kick = "after_reply"
+splice = "off"
 
 [[export]]
 path = "@/b"
@@ -121,6 +125,7 @@ fn the_file_says_everything() {
         anon_uid: 7,
         anon_gid: 8,
         sec: smallvec::smallvec![SecFlavor::None],
+        io: IoModes { read: ReadMode::DontCache, write: WriteMode::Hybrid, kick: true, splice: false },
     };
     assert_eq!(*a, want);
     assert_eq!(*b, ExportSettings::new(p.expand("@/b").into()));
@@ -176,6 +181,10 @@ fn mistakes_in_the_file_name_line_and_remedy() {
         (export("sec = [\"krb5\"]"), "3: ", "later release"),
         (export("sec = [\"sis\"]"), "3: ", "did you mean \"sys\"?"),
         (export("sec = []"), "3: ", "leave it out"),
+        (export("read = \"hybrid\""), "3: ", "\"buffered\", \"dontcache\", \"direct\""),
+        (export("write = \"hibrid\""), "3: ", "did you mean \"hybrid\"?"),
+        (export("writeback_kick = \"on\""), "3: ", "\"after_reply\""),
+        (export("splice = \"on\""), "3: ", "\"auto\""),
         (export("pseudo = \"data\""), "3: ", "absolute"),
         (export("pseudo = \"/a/../b\""), "3: ", ".."),
         (export("sync = \"yes\""), "3: ", "bool"),
