@@ -52,6 +52,26 @@ impl Default for IoModes {
     }
 }
 
+/// As in the configuration file.
+impl std::fmt::Display for IoModes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let read = match self.read {
+            ReadMode::Buffered => "buffered",
+            ReadMode::DontCache => "dontcache",
+            ReadMode::Direct => "direct",
+        };
+        let write = match self.write {
+            WriteMode::Buffered => "buffered",
+            WriteMode::DontCache => "dontcache",
+            WriteMode::Direct => "direct",
+            WriteMode::Hybrid => "hybrid",
+        };
+        let kick = if self.kick { "after_reply" } else { "off" };
+        let splice = if self.splice { "auto" } else { "off" };
+        write!(f, "read {read}, write {write}, writeback_kick {kick}, splice {splice}")
+    }
+}
+
 impl IoModes {
     fn pack(self) -> u8 {
         self.read as u8 | (self.write as u8) << 2 | u8::from(self.kick) << 4 | u8::from(self.splice) << 5
