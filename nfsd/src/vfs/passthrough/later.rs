@@ -15,6 +15,9 @@ use sunrpc_sys::io as file;
 const KICK_BYTES: u64 = 1 << 20;
 /// Most files of a shard that have writes which are not kicked yet. Beyond, such writes wait for the system's own time.
 const FILES: usize = 64;
+/// The page cache lets go of whole folios only, and a folio is at most this large and a multiple of its size from the
+/// start of the file. What a client writes piece by piece, it commits piece by piece, and neighbours share folios.
+const FOLIO_MAX: u64 = 2 << 20;
 /// Most things left to do; more are there only if nobody asks for them.
 const LEFT_MAX: usize = 256;
 const SHARDS: usize = 16;
@@ -118,7 +121,11 @@ impl Left {
                 drop(ended.0);
             }
             Left::Drop { fd, offset, len } => {
-                let _ = file::advise(fd.as_fd(), signed(offset), signed(len), libc::POSIX_FADV_DONTNEED);
+                // A hint, too. Pages that are not written yet stay; the flush was of the whole file.
+                let start = offset - offset % FOLIO_MAX;
+                let end = offset.saturating_add(len).div_ceil(FOLIO_MAX).saturating_mul(FOLIO_MAX);
+                let len = if len == 0 { 0 } else { signed(end - start) };
+                let _ = file::advise(fd.as_fd(), signed(start), len, libc::POSIX_FADV_DONTNEED);
                 shared.modes.count(shard, Count::Drops, 1);
             }
         }

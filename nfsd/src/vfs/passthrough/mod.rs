@@ -51,6 +51,8 @@ mod sync;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_io;
+#[cfg(test)]
 mod tests_rules;
 
 pub use modes::{IoCounts, IoModes, ReadMode, WriteMode};
