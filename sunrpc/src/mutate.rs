@@ -5,7 +5,10 @@
 //! only `false` here, which the compiler removes. The names are those of [`ALL`].
 
 /// Every fault that a build with the feature `mutations` knows, and the invariant that it breaks.
-pub const ALL: &[(&str, &str)] = &[];
+pub const ALL: &[(&str, &str)] = &[
+    ("release-early", "13: release runs after the reply is on its way"),
+    ("release-twice", "13: release runs once"),
+];
 
 /// True if this process is to behave wrongly in the way of this name.
 #[cfg(not(feature = "mutations"))]

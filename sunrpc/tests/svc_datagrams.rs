@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use sunrpc::page::{BoxedSource, PageDepot, PagePool, PageWriter, XdrBuf};
 use sunrpc::svc::{
     Call, Delivery, Dispatch, Flow, Job, Mailbox, Offload, ProcInfo, Program, Reply, Responder, RpcError,
-    Service, SvcLimits, SvcWorker, VersionInfo,
+    Service, SvcLimits, SvcWorker, VersionInfo, Work,
 };
 use sunrpc::xdr::{Decoder, XdrWrite};
 use sunrpc::xprt::{Incoming, PeerAddr, RecordSink, Recv, Room, Route, Xprt, XprtCaps, XprtError, bits};
@@ -143,6 +143,10 @@ impl Offload for Desk {
     fn submit(&self, job: Job) -> Result<(), Job> {
         self.jobs.lock().unwrap().push(job);
         Ok(())
+    }
+
+    fn submit_work(&self, work: Work) -> Result<(), Work> {
+        Err(work)
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use sunrpc::page::{BoxedSource, PageDepot, PagePool, PageSpan, PageWriter, XdrBuf};
 use sunrpc::svc::{
     Call, Delivery, Dispatch, Flow, Job, Mailbox, Offload, ProcInfo, Program, Reply, RpcError, Service,
-    SvcLimits, SvcWorker, VersionInfo,
+    SvcLimits, SvcWorker, VersionInfo, Work,
 };
 use sunrpc::xdr::{Decoder, XdrWrite};
 use sunrpc::xprt::{
@@ -20,6 +20,17 @@ const PROG: u32 = 0x2000_0001;
 const NULL: u32 = 0;
 const FILL: u32 = 1;
 const WAIT: u32 = 2;
+/// Leaves its transaction id to be released, and ends as its argument says.
+const KEEP: u32 = 3;
+
+thread_local! {
+    /// What happened, in order.
+    static LOG: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+fn log(what: impl Into<String>) {
+    LOG.with_borrow_mut(|l| l.push(what.into()));
+}
 
 struct Test;
 
@@ -33,8 +44,12 @@ impl Program for Test {
     }
 
     fn versions(&self) -> &[VersionInfo] {
-        const PROCS: &[ProcInfo] =
-            &[ProcInfo::new("NULL", 0), ProcInfo::new("FILL", 1 << 20), ProcInfo::new("WAIT", 4)];
+        const PROCS: &[ProcInfo] = &[
+            ProcInfo::new("NULL", 0),
+            ProcInfo::new("FILL", 1 << 20),
+            ProcInfo::new("WAIT", 4),
+            ProcInfo::new("KEEP", 4),
+        ];
         const VERSIONS: &[VersionInfo] = &[VersionInfo { vers: 1, procs: PROCS }];
         VERSIONS
     }
@@ -61,10 +76,29 @@ impl Dispatch for Test {
                 let n = args.u32()?;
                 (0..n / 4).try_for_each(|_| out.put_u32(0x66)).map_err(|_| RpcError::SystemErr)?;
             }
+            KEEP => {
+                cx.release_later(cx.xid.into());
+                match args.u32()? {
+                    0 => {}
+                    1 => return Err(RpcError::Drop),
+                    2 => return Err(RpcError::SystemErr),
+                    3 => return Ok(Flow::WouldBlock),
+                    4 => return Ok(Flow::Later),
+                    // More than its results may be.
+                    5 => (0..200).try_for_each(|_| out.put_u32(0)).map_err(|_| RpcError::SystemErr)?,
+                    // Arguments are missing.
+                    _ => drop(args.u32()?),
+                }
+            }
             _ => {}
         }
         args.finish()?;
         Ok(Flow::Done)
+    }
+
+    fn release(&mut self, token: u64) -> Option<Work> {
+        log(format!("release {token}"));
+        (token >= 100).then(|| -> Work { Box::new(move || log(format!("work {token}"))) })
     }
 }
 
@@ -137,6 +171,7 @@ impl Xprt for FakeXprt {
     fn flush(&mut self, pool: &mut PagePool) -> Result<(), XprtError> {
         let mut w = self.wire.borrow_mut();
         w.flushes += 1;
+        log("flush");
         let mut tx = self.tx.borrow_mut();
         while let Some(s) = tx.front_mut() {
             let n = s.as_slice().len().min(w.window);
@@ -185,6 +220,14 @@ impl Offload for Queue {
         }
         *room -= 1;
         self.jobs.lock().unwrap().push(job);
+        Ok(())
+    }
+
+    fn submit_work(&self, work: Work) -> Result<(), Work> {
+        if *self.room.lock().unwrap() == 0 {
+            return Err(work);
+        }
+        work();
         Ok(())
     }
 }
@@ -475,5 +518,56 @@ fn without_pages_no_call_is_taken_and_none_is_lost() {
     drop(other);
     r.settle();
     assert_eq!(a.xids(), [0, 1]);
+    r.end();
+}
+
+#[test]
+fn what_calls_left_is_released_once_each_after_the_flush_whatever_became_of_them() {
+    let mut r = Rig::new(SvcLimits::default());
+    let (x, _) = r.add(0);
+    x.push((0..7).map(|how| call(how + 1, KEEP, &[how])));
+    r.settle();
+    let log = LOG.take();
+    let releases: Vec<_> = (1..=7).map(|xid| format!("release {xid}")).collect();
+    assert_eq!(log[0], "flush", "{log:?}");
+    assert_eq!(log[1..], releases, "the replies of the turn went first: {log:?}");
+    assert_eq!(x.xids(), [1, 3, 6, 7]);
+    assert_eq!(r.w.service().stats().released, 7);
+    // A turn without such calls releases nothing.
+    x.push(nulls(50..51));
+    r.w.event(0, bits::DATA);
+    r.settle();
+    assert_eq!(LOG.take(), ["flush"]);
+    let jobs = std::mem::take(&mut *r.queue.jobs.lock().unwrap());
+    jobs.iter().for_each(|job| r.answer(job));
+    r.settle();
+    r.end();
+}
+
+#[test]
+fn a_failing_transport_does_not_keep_calls_from_being_released() {
+    let mut r = Rig::new(SvcLimits::default());
+    let (x, _) = r.add(0);
+    x.push([call(1, KEEP, &[0]), call(2, KEEP, &[1])]);
+    x.wire.borrow_mut().eof = true;
+    r.settle();
+    assert!(x.wire.borrow().detached);
+    assert_eq!(LOG.take().iter().filter(|l| l.starts_with("release")).count(), 2);
+    r.end();
+}
+
+#[test]
+fn long_work_goes_to_a_helper_and_waits_for_room_there() {
+    let mut r = Rig::new(SvcLimits::default());
+    let (x, _) = r.add(0);
+    *r.queue.room.lock().unwrap() = 0;
+    x.push([call(100, KEEP, &[0])]);
+    r.settle();
+    assert_eq!(LOG.take(), ["flush", "release 100"]);
+    assert!(r.w.has_parked() && !r.w.quiet());
+    *r.queue.room.lock().unwrap() = 1;
+    r.w.run(0);
+    assert_eq!(LOG.take(), ["work 100"]);
+    assert!(!r.w.has_parked() && r.w.quiet());
     r.end();
 }

@@ -115,6 +115,7 @@ pub struct Call<'a> {
     pub(super) route: &'a Route,
     /// Goes with the duty to answer.
     pub(super) claim: Cell<Option<Claim>>,
+    pub(super) release: Cell<Option<u64>>,
 }
 
 impl std::fmt::Debug for Call<'_> {
@@ -133,6 +134,12 @@ impl Call<'_> {
     /// The address of this host that was called, where the transport tells: with datagrams it does.
     pub fn called(&self) -> Option<IpAddr> {
         self.route.local.map(|(ip, _)| ip)
+    }
+
+    /// Asks for [`Dispatch::release`](super::Dispatch::release) with this token once the call is over: after the flush
+    /// that takes its reply, or after it was dropped. There is one token for a call; a later one replaces it.
+    pub fn release_later(&self, token: u64) {
+        self.release.set(Some(token));
     }
 
     /// Takes the duty to answer away from the procedure: it returns `Outcome::Later` with the token, and whoever

@@ -57,7 +57,13 @@ pub trait Offload: Send + Sync {
     /// Queues a job for a helper thread.
     #[allow(clippy::result_large_err)] // a refused job moves back to its owner; boxing it would allocate each time
     fn submit(&self, job: Job) -> Result<(), Job>;
+
+    /// Queues work that belongs to no call any more.
+    fn submit_work(&self, work: Work) -> Result<(), Work>;
 }
+
+/// What is left to do after a call and may wait for a device.
+pub type Work = Box<dyn FnOnce() + Send>;
 
 /// A finished call on its way home.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ mod service;
 mod worker;
 
 pub use call::{Call, Deferred, Outcome, Responder, RpcError};
-pub use job::{Delivery, Job, Mailbox, Offload, OwnedRecord, Reply};
+pub use job::{Delivery, Job, Mailbox, Offload, OwnedRecord, Reply, Work};
 pub use service::{Disposition, Env, Service, ServiceStats};
 pub use worker::{Closed, SvcLimits, SvcWorker, WorkerStats};
 
@@ -110,6 +110,15 @@ pub trait Dispatch {
         args: &mut Decoder<'_>,
         out: &mut PageWriter<'_>,
     ) -> Result<Flow, RpcError>;
+
+    /// The rest of a call that asked for it by [`Call::release_later`]: exactly once for each call that left a token,
+    /// whatever became of it. On a worker it runs after the flush of the call's turn, on a helper after the reply
+    /// went to its worker, so that no reply waits for it. It must not wait; what might is returned, and runs on a
+    /// helper. A call answered later gives back here what it holds on this thread; the rest is its responder's.
+    fn release(&mut self, token: u64) -> Option<Work> {
+        let _ = token;
+        None
+    }
 
     /// About once a second.
     fn tick(&mut self) {}

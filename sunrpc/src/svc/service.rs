@@ -1,11 +1,12 @@
 //! One call from header to reply.
 
 use super::call::{Call, RpcError};
-use super::job::Mailbox;
+use super::job::{Mailbox, Work};
 use super::{Dispatch, Flow, ProcInfo, Program, Repeat};
 use crate::auth::{AuthFlavor, AuthNone, AuthSys, SvcCred, Verdict};
 use crate::drc::{Begin, CallId, Claim, Drc};
 use crate::msg::{self, AcceptStat, AuthStat, CallHeader, HeaderError, OpaqueAuth, Parsed, SUCCESS_HEADER};
+use crate::mutate;
 use crate::page::{PagePool, PageWriter, XdrBuf};
 use crate::record::{LAST_FRAGMENT, Record};
 use crate::xdr::{Decoder, XdrError, XdrWrite};
@@ -75,6 +76,8 @@ pub struct ServiceStats {
     pub dropped: u64,
     /// Records copied into one piece because arguments crossed into their pages.
     pub linearized: u64,
+    /// Calls whose release ran.
+    pub released: u64,
 }
 
 struct Bound {
@@ -93,6 +96,8 @@ pub struct Service {
     flavors: Vec<Box<dyn AuthFlavor>>,
     drc: Option<Arc<Drc>>,
     stats: ServiceStats,
+    /// Calls of this turn that have something to release: dispatcher and token.
+    releases: Vec<(usize, u64)>,
 }
 
 impl std::fmt::Debug for Service {
@@ -110,6 +115,7 @@ impl Service {
             flavors: vec![Box::new(AuthSys), Box::new(AuthNone)],
             drc: None,
             stats: ServiceStats::default(),
+            releases: Vec::new(),
         };
         for p in programs {
             s.dispatchers.push(p.attach()?);
@@ -138,6 +144,21 @@ impl Service {
     /// Counters since attaching.
     pub fn stats(&self) -> ServiceStats {
         self.stats
+    }
+
+    /// Runs [`Dispatch::release`] for the calls since the last time, now that their replies are on their way. What
+    /// may wait goes to `later`.
+    #[inline]
+    pub fn release(&mut self, mut later: impl FnMut(Work)) {
+        if self.releases.is_empty() {
+            return;
+        }
+        for (at, token) in self.releases.drain(..) {
+            self.stats.released += 1;
+            if let Some(work) = self.dispatchers.get_mut(at).and_then(|d| d.release(token)) {
+                later(work);
+            }
+        }
     }
 
     /// About once a second; `now` is in milliseconds of any monotonic clock.
@@ -368,11 +389,21 @@ impl Service {
             xprt: env.xprt,
             route: env.route,
             claim: Cell::new(claim.take()),
+            release: Cell::new(None),
         };
         let at = self.bound.get(at).map_or(usize::MAX, |b| b.dispatcher);
         let dispatcher = self.dispatchers.get_mut(at).ok_or(RpcError::SystemErr)?;
         let flow = dispatcher.call(&mut cx, &mut args, &mut w);
         *claim = cx.claim.take();
+        if let Some(token) = cx.release.take() {
+            self.releases.push((at, token));
+            if mutate::on("release-twice") {
+                self.releases.push((at, token));
+            }
+            if mutate::on("release-early") {
+                self.release(|work| work());
+            }
+        }
         let flow = flow?;
         if let (Flow::Done, Some(slot)) = (flow, mark) {
             // `max_result` is a u32 far below 2^31, checked by the writer's limit.

@@ -4,7 +4,7 @@
 //! has arrived, within a budget, and ends with one flush. Nothing here waits: what would is handed to a helper with
 //! its record, and comes back as a [`Delivery`].
 
-use super::job::{Delivery, Job, Mailbox, Offload, Reply};
+use super::job::{Delivery, Job, Mailbox, Offload, Reply, Work};
 use super::service::{Disposition, Env, Service};
 use crate::page::{PAGE_SIZE, PagePool, PageWriter, XdrBuf};
 use crate::xdr::XdrWrite;
@@ -127,6 +127,8 @@ pub struct SvcWorker<X> {
     stats: WorkerStats,
     closed: Vec<Closed>,
     validated: Vec<XprtId>,
+    /// What calls left to do, and no helper queue had room for.
+    work: Vec<Work>,
 }
 
 impl<X> std::fmt::Debug for SvcWorker<X> {
@@ -159,6 +161,7 @@ impl<X: Xprt> SvcWorker<X> {
             stats: WorkerStats::default(),
             closed: Vec::new(),
             validated: Vec::new(),
+            work: Vec::new(),
         }
     }
 
@@ -264,7 +267,7 @@ impl<X: Xprt> SvcWorker<X> {
     /// True while calls wait for room in the helpers' queue, which nobody announces: call [`run`](Self::run) again
     /// within milliseconds.
     pub fn has_parked(&self) -> bool {
-        !self.parked.is_empty()
+        !self.parked.is_empty() || !self.work.is_empty()
     }
 
     /// Gives every transport that is queued now one turn. `now` is in milliseconds of any monotonic clock.
@@ -277,6 +280,12 @@ impl<X: Xprt> SvcWorker<X> {
     }
 
     fn retry_parked(&mut self) {
+        while let Some(work) = self.work.pop() {
+            if let Err(work) = self.offload.submit_work(work) {
+                self.work.push(work);
+                break;
+            }
+        }
         for slot in std::mem::take(&mut self.parked) {
             let Some(e) = self.xprts.get_mut(slot as usize) else { continue };
             let Some(job) = e.parked.take() else { continue };
@@ -398,6 +407,8 @@ impl<X: Xprt> SvcWorker<X> {
             }
         }
         e.x.release_ctxt(&mut self.room.pool);
+        let (offload, kept) = (&self.offload, &mut self.work);
+        self.service.release(|work| kept.extend(offload.submit_work(work).err()));
         if e.x.queued() >= e.send_queue {
             e.throttled = true;
         }
@@ -471,7 +482,7 @@ impl<X: Xprt> SvcWorker<X> {
 
     /// True when no call is in progress and no reply is queued.
     pub fn quiet(&self) -> bool {
-        self.xprts.iter().all(|(_, e)| e.in_flight == 0 && e.x.queued() == 0)
+        self.work.is_empty() && self.xprts.iter().all(|(_, e)| e.in_flight == 0 && e.x.queued() == 0)
     }
 
     /// Closes everything.

@@ -5,16 +5,22 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use sunrpc::page::{PageDepot, PagePool, XdrBuf};
-use sunrpc::svc::{Delivery, Disposition, Env, Job, Offload, Reply, Service};
+use sunrpc::svc::{Delivery, Disposition, Env, Job, Offload, Reply, Service, Work};
 
 /// Jobs that may wait for a helper, all workers together.
 const QUEUE: usize = 256;
 /// Pages at hand before a job is run: the largest reply and its header.
 const PAGES_PER_CALL: usize = 260;
 
+/// What a helper is given.
+enum Task {
+    Call(Job),
+    Work(Work),
+}
+
 /// The queue between workers and helpers.
 pub(super) struct Helpers {
-    queue: ArrayQueue<Job>,
+    queue: ArrayQueue<Task>,
     sleeping: AtomicUsize,
     stop: AtomicBool,
     lock: Mutex<()>,
@@ -39,10 +45,10 @@ impl Helpers {
         self.wake.notify_all();
     }
 
-    fn next(&self, idle: &mut impl FnMut()) -> Option<Job> {
+    fn next(&self, idle: &mut impl FnMut()) -> Option<Task> {
         loop {
-            if let Some(job) = self.queue.pop() {
-                return Some(job);
+            if let Some(task) = self.queue.pop() {
+                return Some(task);
             }
             if self.stop.load(Ordering::SeqCst) {
                 return None;
@@ -73,12 +79,18 @@ impl Helpers {
                 pool.tick();
                 since_tick = Instant::now();
             };
-            let Some(mut job) = self.next(&mut idle) else { return };
-            let reply = run_job(&mut service, &mut job, &mut pool);
-            let Job { record, from, route, mailbox, .. } = job;
-            record.recycle(&mut pool);
-            if let Some(reply) = reply {
-                mailbox.post(Delivery { to: from, route, reply });
+            match self.next(&mut idle) {
+                None => return,
+                Some(Task::Work(work)) => work(),
+                Some(Task::Call(mut job)) => {
+                    let reply = run_job(&mut service, &mut job, &mut pool);
+                    let Job { record, from, route, mailbox, .. } = job;
+                    record.recycle(&mut pool);
+                    if let Some(reply) = reply {
+                        mailbox.post(Delivery { to: from, route, reply });
+                    }
+                    service.release(|work| work());
+                }
             }
             if since_tick.elapsed() > Duration::from_secs(1) {
                 service.tick(start.elapsed().as_millis() as u64);
@@ -113,13 +125,30 @@ fn run_job(service: &mut Service, job: &mut Job, pool: &mut PagePool) -> Option<
     })
 }
 
-impl Offload for Helpers {
-    fn submit(&self, job: Job) -> Result<(), Job> {
-        self.queue.push(job)?;
+impl Helpers {
+    #[allow(clippy::result_large_err)] // as `Offload::submit`
+    fn push(&self, task: Task) -> Result<(), Task> {
+        self.queue.push(task)?;
         if self.sleeping.load(Ordering::SeqCst) > 0 {
             let _guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
             self.wake.notify_one();
         }
         Ok(())
+    }
+}
+
+impl Offload for Helpers {
+    fn submit(&self, job: Job) -> Result<(), Job> {
+        match self.push(Task::Call(job)) {
+            Err(Task::Call(job)) => Err(job),
+            Ok(()) | Err(Task::Work(_)) => Ok(()),
+        }
+    }
+
+    fn submit_work(&self, work: Work) -> Result<(), Work> {
+        match self.push(Task::Work(work)) {
+            Err(Task::Work(work)) => Err(work),
+            Ok(()) | Err(Task::Call(_)) => Ok(()),
+        }
     }
 }
