@@ -60,6 +60,7 @@ fn serve(s: &Settings) -> Result<(), Box<dyn Error>> {
         .program(Nfs3::new(shared.clone()))
         .program(Mount::new(shared.clone()))
         .threads(s.threads)
+        .spin(s.spin)
         .max_unvalidated(MAX_UNVALIDATED);
     let finder = Finder::choose(s.rpcbind, &shared);
     server = finder.join(server);

@@ -69,6 +69,8 @@ pub struct WorkerStats {
     pub no_pages: u64,
     /// Datagrams that were no call.
     pub ignored: u64,
+    /// Replies in datagrams that the system refused to send.
+    pub unsent: u64,
 }
 
 struct Entry<X> {

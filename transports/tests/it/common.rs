@@ -119,7 +119,7 @@ impl Dispatch for TestDispatch {
 pub struct Running {
     pub addr: String,
     pub urls: Vec<String>,
-    handle: Handle,
+    pub handle: Handle,
     join: Option<JoinHandle<Result<(), ServeError>>>,
 }
 
