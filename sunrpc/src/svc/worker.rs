@@ -9,7 +9,7 @@ use super::service::{Disposition, Env, Service};
 use crate::page::{PAGE_SIZE, PagePool, PageWriter, XdrBuf};
 use crate::xdr::XdrWrite;
 use crate::xprt::{
-    Incoming, PeerAddr, RecordSink, Recv, Room, Route, Xprt, XprtCaps, XprtError, XprtId, bits,
+    Incoming, PeerAddr, RecordSink, Recv, Room, Route, Xprt, XprtCaps, XprtError, XprtId, XprtStats, bits,
 };
 use slab::Slab;
 use std::collections::VecDeque;
@@ -411,6 +411,11 @@ impl<X: Xprt> SvcWorker<X> {
         e.x.release_ctxt(&mut self.room.pool);
         let (offload, kept) = (&self.offload, &mut self.work);
         self.service.release(|work| kept.extend(offload.submit_work(work).err()));
+        if !e.stream {
+            let XprtStats { ignored, unsent } = e.x.take_stats();
+            self.stats.ignored += ignored;
+            self.stats.unsent += unsent;
+        }
         if e.x.queued() >= e.send_queue {
             e.throttled = true;
         }
@@ -447,8 +452,13 @@ impl<X: Xprt> SvcWorker<X> {
         self.closed.push(Closed { id, peer, why, validated: e.validated });
     }
 
-    /// About once a second: closes what is stalled or idle, trims the pool, ticks the programs.
+    /// About once a second: closes what is stalled or idle, offers queued datagrams again, trims the pool, ticks the
+    /// programs.
     pub fn tick(&mut self, now: u64) {
+        // Nothing closes a transport of datagrams, so a wake-up that is lost must not silence it for ever.
+        let stuck = self.xprts.iter().filter(|(_, e)| !e.stream && e.x.queued() > 0);
+        let stuck: Vec<u32> = stuck.map(|(slot, _)| slot as u32).collect();
+        stuck.into_iter().for_each(|slot| self.event(slot, bits::WSPACE));
         let mut ends = Vec::new();
         for (slot, e) in self.xprts.iter_mut().filter(|(_, e)| e.stream) {
             let id = XprtId { slot: slot as u32, generation: e.generation };

@@ -4,7 +4,7 @@ use crate::class::PolledXprt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use sunrpc::page::{PagePool, XdrBuf};
-use sunrpc::xprt::{PeerAddr, RecordSink, Recv, Room, Route, Xprt, XprtCaps, XprtError, XprtId};
+use sunrpc::xprt::{PeerAddr, RecordSink, Recv, Room, Route, Xprt, XprtCaps, XprtError, XprtId, XprtStats};
 
 /// Connection counts of a server, shared by acceptor and workers. Only counters: nothing is decided by reading two
 /// of them together.
@@ -158,6 +158,10 @@ impl Xprt for Managed {
 
     fn partial(&self) -> Option<usize> {
         self.x.partial()
+    }
+
+    fn take_stats(&mut self) -> XprtStats {
+        self.x.take_stats()
     }
 
     fn release_ctxt(&mut self, pool: &mut PagePool) {
