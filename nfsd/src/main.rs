@@ -1,6 +1,6 @@
 //! The `nfsd` program: from the command line to a running server.
 
-use nfsd::config::{self, Cli, Command, Settings};
+use nfsd::config::{self, Cli, Command, Settings, ZerocopyArg};
 use nfsd::context::Shared;
 use nfsd::export::{Export, ExportTable, assign_numbers};
 use nfsd::fh::FhCodec;
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use sunrpc_transports::{Handle, Server};
+use sunrpc_transports::{Handle, Server, Zerocopy};
 
 /// Calls in progress at SIGTERM have this long to finish.
 const GRACE: Duration = Duration::from_secs(10);
@@ -61,6 +61,11 @@ fn serve(s: &Settings) -> Result<(), Box<dyn Error>> {
         .program(Mount::new(shared.clone()))
         .threads(s.threads)
         .spin(s.spin)
+        .zerocopy(match s.zerocopy {
+            ZerocopyArg::Off => Zerocopy::Off,
+            ZerocopyArg::Auto => Zerocopy::Auto,
+            ZerocopyArg::On => Zerocopy::On,
+        })
         .max_unvalidated(MAX_UNVALIDATED);
     let finder = Finder::choose(s.rpcbind, &shared);
     server = finder.join(server);

@@ -98,7 +98,7 @@ impl Host {
         call.extend(cred.into_iter().chain([0, 0]).flat_map(u32::to_be_bytes));
         call.extend_from_slice(args);
         let (stream, congestion_control) = (self.stream, self.stream);
-        let caps = XprtCaps { class: "test", stream, congestion_control, max_payload: 1 << 20 };
+        let caps = XprtCaps { class: "test", stream, congestion_control, max_payload: 1 << 20, lends: false };
         let env = Env {
             route: &Route::stream(self.peer),
             caps: &caps,

@@ -6,6 +6,13 @@
 
 /// Every fault that a build with the feature `mutations` knows, and the invariant that it breaks.
 pub const ALL: &[(&str, &str)] = &[
+    ("no-gate", "1: a page is free only after the network let go of it"),
+    ("gate-queued", "2: queued bytes keep their pages"),
+    ("gate-transmitted", "3: what may be sent again keeps its pages"),
+    ("plain-close", "4: a connection closes only when the network refers to no page"),
+    ("linger-not", "4: replies on their way are not cut off because the peer finished sending"),
+    ("scan-all", "8: a scan ends at the first context that is not ready"),
+    ("lend-protected", "15: what a reply's signature covers cannot change"),
     ("release-early", "13: release runs after the reply is on its way"),
     ("release-twice", "13: release runs once"),
 ];

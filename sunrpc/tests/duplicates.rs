@@ -125,8 +125,13 @@ enum Got {
 
 impl Thread {
     fn try_with(&mut self, rec: Record<'_>, claim: Option<Claim>) -> Got {
-        let caps =
-            XprtCaps { class: "test", stream: self.stream, congestion_control: true, max_payload: 1 << 20 };
+        let caps = XprtCaps {
+            class: "test",
+            stream: self.stream,
+            congestion_control: true,
+            max_payload: 1 << 20,
+            lends: false,
+        };
         let env = Env {
             route: &Route::stream(self.peer),
             caps: &caps,

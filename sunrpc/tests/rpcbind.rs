@@ -21,9 +21,9 @@ impl Mailbox for NoMail {
 }
 
 const STREAM: XprtCaps =
-    XprtCaps { class: "tcp", stream: true, congestion_control: true, max_payload: 1 << 20 };
+    XprtCaps { class: "tcp", stream: true, congestion_control: true, max_payload: 1 << 20, lends: false };
 const DATAGRAM: XprtCaps =
-    XprtCaps { class: "udp", stream: false, congestion_control: false, max_payload: 32 << 10 };
+    XprtCaps { class: "udp", stream: false, congestion_control: false, max_payload: 32 << 10, lends: false };
 
 /// A caller of a server in this process. `NotConnected` stands for a call that got no answer.
 struct Caller {

@@ -92,7 +92,13 @@ const PEER: PeerAddr = PeerAddr::Local { uid: 0, pid: 0 };
 
 impl Xprt for Fake {
     fn caps(&self) -> &XprtCaps {
-        &XprtCaps { class: "fake", stream: false, congestion_control: false, max_payload: 32768 }
+        &XprtCaps {
+            class: "fake",
+            stream: false,
+            congestion_control: false,
+            max_payload: 32768,
+            lends: false,
+        }
     }
 
     fn peer(&self) -> &PeerAddr {
@@ -111,7 +117,7 @@ impl Xprt for Fake {
 
     fn sendto(&mut self, replies: &mut XdrBuf, route: &Route) {
         self.0.borrow_mut().sent.push((replies.to_vec(), *route));
-        replies.drain().for_each(|s| PagePool::standalone().put(s.into_page()));
+        replies.drain().for_each(|s| s.recycle(&mut PagePool::standalone()));
     }
 
     fn flush(&mut self, _pool: &mut PagePool) -> Result<(), XprtError> {
@@ -131,7 +137,9 @@ impl Xprt for Fake {
         0
     }
 
-    fn release_ctxt(&mut self, _pool: &mut PagePool) {}
+    fn release_ctxt(&mut self, _event: bool, _pool: &mut PagePool) -> usize {
+        0
+    }
 
     fn detach(&mut self, _pool: &mut PagePool) {}
 }

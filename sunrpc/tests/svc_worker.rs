@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
-use sunrpc::page::{BoxedSource, PageDepot, PagePool, PageSpan, PageWriter, XdrBuf};
+use sunrpc::page::{BoxedSource, PageDepot, PagePool, PageWriter, Span, XdrBuf};
 use sunrpc::svc::{
     Call, Delivery, Dispatch, Flow, Job, Mailbox, Offload, ProcInfo, Program, Reply, RpcError, Service,
     SvcLimits, SvcWorker, VersionInfo, Work,
@@ -119,7 +119,7 @@ struct Wire {
 #[derive(Clone)]
 struct FakeXprt {
     wire: Rc<RefCell<Wire>>,
-    tx: Rc<RefCell<VecDeque<PageSpan>>>,
+    tx: Rc<RefCell<VecDeque<Span>>>,
     peer: PeerAddr,
 }
 
@@ -146,7 +146,13 @@ impl FakeXprt {
 
 impl Xprt for FakeXprt {
     fn caps(&self) -> &XprtCaps {
-        &XprtCaps { class: "fake", stream: true, congestion_control: true, max_payload: 1 << 20 }
+        &XprtCaps {
+            class: "fake",
+            stream: true,
+            congestion_control: true,
+            max_payload: 1 << 20,
+            lends: false,
+        }
     }
 
     fn peer(&self) -> &PeerAddr {
@@ -174,20 +180,21 @@ impl Xprt for FakeXprt {
         log("flush");
         let mut tx = self.tx.borrow_mut();
         while let Some(s) = tx.front_mut() {
-            let n = s.as_slice().len().min(w.window);
+            let s = s.page_mut().expect("nothing is lent here");
+            let n = s.len().min(w.window);
             w.window -= n;
             w.sent.extend_from_slice(&s.as_slice()[..n]);
             s.advance(n);
             if !s.is_empty() {
                 break;
             }
-            pool.put(tx.pop_front().unwrap().into_page());
+            tx.pop_front().unwrap().recycle(pool);
         }
         Ok(())
     }
 
     fn queued(&self) -> usize {
-        self.tx.borrow().iter().map(|s| s.as_slice().len()).sum()
+        self.tx.borrow().iter().map(|s| s.len()).sum()
     }
 
     fn sent(&self) -> u64 {
@@ -198,10 +205,12 @@ impl Xprt for FakeXprt {
         self.wire.borrow().partial
     }
 
-    fn release_ctxt(&mut self, _pool: &mut PagePool) {}
+    fn release_ctxt(&mut self, _event: bool, _pool: &mut PagePool) -> usize {
+        0
+    }
 
     fn detach(&mut self, pool: &mut PagePool) {
-        self.tx.borrow_mut().drain(..).for_each(|s| pool.put(s.into_page()));
+        self.tx.borrow_mut().drain(..).for_each(|s| s.recycle(pool));
         self.wire.borrow_mut().detached = true;
     }
 }

@@ -9,6 +9,30 @@ use sunrpc::xprt::Xprt;
 pub trait PolledXprt: Xprt + Send {
     /// Where its events come from.
     fn source(&mut self) -> &mut dyn Source;
+
+    /// How to send. Called once, before anything is sent.
+    fn configure(&mut self, o: &SendOptions) {
+        let _ = o;
+    }
+}
+
+/// Whether large replies are sent by reference to their pages (MSG_ZEROCOPY) instead of by copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Zerocopy {
+    /// Never.
+    #[default]
+    Off,
+    /// To other hosts, until a connection shows that the kernel copies all the same.
+    Auto,
+    /// Always.
+    On,
+}
+
+/// How transports of a server send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SendOptions {
+    /// Sends by reference.
+    pub zerocopy: Zerocopy,
 }
 
 /// A listening endpoint.

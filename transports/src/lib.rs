@@ -7,6 +7,7 @@ pub mod class;
 pub mod clnt;
 #[cfg(any(feature = "tcp", feature = "udp"))]
 mod inet;
+pub mod lend;
 #[cfg(feature = "local")]
 mod local;
 mod reactor;
@@ -23,5 +24,5 @@ mod udp;
 #[doc = include_str!("../../docs/client.md")]
 mod client_manual {}
 
-pub use class::{ConnectError, ListenError, connect};
+pub use class::{ConnectError, ListenError, SendOptions, Zerocopy, connect};
 pub use reactor::{Builder, Handle, SPIN_AUTO, ServeError, Server, ServerStats};

@@ -1,19 +1,37 @@
 //! One connection of a server, over any byte stream.
 
-use crate::class::PolledXprt;
+use crate::class::{PolledXprt, SendOptions, Zerocopy};
+use crate::lend;
 use mio::event::Source;
-use smallvec::SmallVec;
-use std::collections::VecDeque;
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::ops::ControlFlow;
-use sunrpc::page::{PagePool, PageSpan, XdrBuf};
+use std::os::fd::AsFd;
+use std::time::Instant;
+use sunrpc::mutate;
+use sunrpc::page::{PagePool, XdrBuf};
 use sunrpc::record::{Next, RecordLimits, RecordReader};
-use sunrpc::xprt::{Incoming, PeerAddr, RecordSink, Recv, Room, Route, Xprt, XprtCaps, XprtError};
+use sunrpc::xprt::{
+    Front, Incoming, PeerAddr, RecordSink, Recv, Room, Route, SendQueue, SendStats, Xprt, XprtCaps, XprtError,
+};
+use sunrpc_sys::zerocopy;
 
 /// Bytes that one scattered receive asks for.
 const DIRECT: usize = 256 << 10;
 /// Pieces that one gathering send takes (`IOV_MAX`).
 const GATHER: usize = 1024;
+/// Sends of fewer bytes are copied: pinning pages and reading a completion cost more.
+const ZEROCOPY_MIN: usize = 32 << 10;
+/// `auto` gives zero-copy up on a connection after this many sends in a row that the kernel copied all the same.
+const COPIED_MAX: u32 = 8;
+
+/// The zero-copy sends of one connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Zc {
+    Off,
+    /// As long as it helps, with the number of sends in a row that did not.
+    Auto(u32),
+    On,
+}
 
 /// A connection. Idle, it owns no buffer.
 pub(crate) struct StreamXprt<S> {
@@ -24,11 +42,10 @@ pub(crate) struct StreamXprt<S> {
     /// Bytes received and not yet looked at, because a turn's budget was used up.
     stash: Vec<u8>,
     stash_at: usize,
-    /// Replies that the socket has not taken, oldest first. A page leaves when its last byte is written: that is
-    /// its gate, for the kernel has copied it.
-    tx: VecDeque<PageSpan>,
-    queued: usize,
-    sent: u64,
+    tx: SendQueue,
+    zc: Zc,
+    /// Zero of the clock by which waiting pages are timed.
+    born: Instant,
 }
 
 impl<S> StreamXprt<S> {
@@ -41,18 +58,120 @@ impl<S> StreamXprt<S> {
             reader: RecordReader::new(RecordLimits::default()),
             stash: Vec::new(),
             stash_at: 0,
-            tx: VecDeque::new(),
-            queued: 0,
-            sent: 0,
+            tx: SendQueue::default(),
+            zc: Zc::Off,
+            born: Instant::now(),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.born.elapsed().as_micros() as u64
+    }
+}
+
+impl<S: Source + Read + AsFd + Send> PolledXprt for StreamXprt<S> {
+    fn source(&mut self) -> &mut dyn Source {
+        &mut self.stream
+    }
+
+    fn configure(&mut self, o: &SendOptions) {
+        let tcp = matches!(self.peer, PeerAddr::Inet(_));
+        self.zc = match o.zerocopy {
+            Zerocopy::Auto if tcp && !self.local_peer() => Zc::Auto(0),
+            Zerocopy::On if tcp => Zc::On,
+            _ => Zc::Off,
+        };
+        if self.zc != Zc::Off
+            && let Err(e) = zerocopy::enable(self.stream.as_fd())
+        {
+            tracing::debug!("no zero-copy sends: {e}");
+            self.zc = Zc::Off;
         }
     }
 }
 
-impl<S: Source + Read + Write + Send> PolledXprt for StreamXprt<S> {
-    fn source(&mut self) -> &mut dyn Source {
-        &mut self.stream
+impl<S> StreamXprt<S> {
+    /// The kernel copies what goes to a process of this host.
+    fn local_peer(&self) -> bool {
+        match self.peer {
+            PeerAddr::Inet(a) => a.ip().is_loopback(),
+            PeerAddr::Local { .. } => true,
+        }
     }
 }
+
+impl<S: AsFd> StreamXprt<S> {
+    /// Sends what lies in pages at the front of the queue: bytes asked for, and taken.
+    fn send_pages(&mut self, pool: &mut PagePool) -> io::Result<Option<(usize, usize)>> {
+        let now = if self.zc == Zc::Off && !self.tx.incomplete() { 0 } else { self.now() };
+        let Front::Pages(iov, more) = self.tx.front::<GATHER>() else { return Ok(None) };
+        let asked: usize = iov.iter().map(|s| s.len()).sum();
+        let socket = self.stream.as_fd();
+        if self.zc != Zc::Off && asked >= ZEROCOPY_MIN {
+            match zerocopy::send(socket, &iov, more) {
+                Ok(n) => {
+                    drop(iov);
+                    self.tx.wrote_zerocopy(n, pool, now);
+                    return Ok(Some((asked, n)));
+                }
+                // No locked memory left, in this user's limit: this one by copy.
+                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
+                    let n = zerocopy::send_copy(socket, &iov, more)?;
+                    drop(iov);
+                    self.tx.count_enobufs();
+                    self.tx.wrote(n, pool, now);
+                    return Ok(Some((asked, n)));
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        let n = zerocopy::send_copy(socket, &iov, more)?;
+        drop(iov);
+        self.tx.wrote(n, pool, now);
+        Ok(Some((asked, n)))
+    }
+
+    /// Moves a loan at the front of the queue to the socket: bytes asked for, and taken.
+    fn send_lent(&mut self, pool: &mut PagePool) -> io::Result<Option<(usize, usize)>> {
+        let Front::Lent(class, id, len, more) = self.tx.front::<1>() else { return Ok(None) };
+        if class != lend::CLASS {
+            return if self.tx.copy_front(pool) { Ok(Some((0, 0))) } else { Err(io::Error::other(LOST)) };
+        }
+        let n = lend::send(id, self.stream.as_fd(), len, more)?;
+        if n == 0 {
+            // The record's length is on the wire already: the stream cannot go on.
+            return Err(io::Error::other(LOST));
+        }
+        self.tx.gave(n);
+        Ok(Some((len, n)))
+    }
+
+    /// Reads what the kernel says of zero-copy sends.
+    fn completions(&mut self) {
+        if mutate::on("gate-transmitted")
+            && zerocopy::untransmitted(self.stream.as_fd()).is_ok_and(|n| n == 0)
+        {
+            self.tx.complete_all();
+        }
+        while self.tx.incomplete() {
+            match zerocopy::completion(self.stream.as_fd()) {
+                Ok(Some(c)) => {
+                    self.tx.complete(c.from, c.to, c.copied);
+                    self.zc = match self.zc {
+                        Zc::Auto(n) if c.copied && n + 1 >= COPIED_MAX => Zc::Off,
+                        Zc::Auto(n) => Zc::Auto(if c.copied { n + 1 } else { 0 }),
+                        zc => zc,
+                    };
+                }
+                Ok(None) => return,
+                Err(e) => return tracing::debug!("cannot read completions: {e}"),
+            }
+        }
+    }
+}
+
+/// What a lender promised is not to be had any more.
+const LOST: &str = "lent bytes of a reply are gone";
 
 /// Hands the records at the front of `input` to `sink` until the input or the sink's budget ends.
 fn feed(
@@ -88,7 +207,7 @@ fn retry<T>(mut f: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-impl<S: Read + Write> Xprt for StreamXprt<S> {
+impl<S: Read + AsFd> Xprt for StreamXprt<S> {
     fn caps(&self) -> &XprtCaps {
         self.caps
     }
@@ -148,63 +267,81 @@ impl<S: Read + Write> Xprt for StreamXprt<S> {
     }
 
     fn sendto(&mut self, replies: &mut XdrBuf, _route: &Route) {
-        self.queued += replies.len();
-        self.tx.extend(replies.drain());
+        self.tx.push(replies);
     }
 
     fn flush(&mut self, pool: &mut PagePool) -> Result<(), XprtError> {
-        while self.queued > 0 {
-            let iov: SmallVec<[IoSlice<'_>; GATHER]> =
-                self.tx.iter().take(GATHER).map(|s| IoSlice::new(s.as_slice())).collect();
-            let asked: usize = iov.iter().map(|s| s.len()).sum();
-            let n = match retry(|| self.stream.write_vectored(&iov)) {
-                Ok(n) => n,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(e) => return Err(e.into()),
+        while self.tx.queued() > 0 {
+            let r = match self.send_pages(pool) {
+                Ok(None) => self.send_lent(pool),
+                r => r,
             };
-            drop(iov);
-            self.queued -= n;
-            self.sent += n as u64;
-            let mut left = n;
-            while let Some(s) = self.tx.front_mut() {
-                left -= s.advance(left);
-                if !s.is_empty() {
-                    break;
-                }
-                if let Some(s) = self.tx.pop_front() {
-                    pool.put(s.into_page());
+            match r {
+                Ok(Some((asked, n))) if n >= asked => {}
+                Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e.into()),
+                // Less than asked, or nothing: the socket is full, and tells when it is not.
+                _ => {
+                    if mutate::on("gate-queued") {
+                        self.tx.scribble();
+                    }
+                    return Ok(());
                 }
             }
-            if n < asked {
-                return Ok(());
-            }
         }
-        // An idle connection owns no queue.
-        if self.tx.capacity() > 64 {
-            self.tx = VecDeque::new();
-        }
+        self.tx.trim();
         Ok(())
     }
 
     fn queued(&self) -> usize {
-        self.queued
+        self.tx.queued()
     }
 
     fn sent(&self) -> u64 {
-        self.sent
+        self.tx.sent()
+    }
+
+    fn outstanding(&self) -> usize {
+        self.tx.outstanding()
+    }
+
+    fn send_stats(&self) -> Option<&SendStats> {
+        Some(self.tx.stats())
     }
 
     fn partial(&self) -> Option<usize> {
         self.reader.partial()
     }
 
-    fn release_ctxt(&mut self, _pool: &mut PagePool) {
-        // Pages leave in `flush`, as the kernel copies them.
+    fn release_ctxt(&mut self, event: bool, pool: &mut PagePool) -> usize {
+        if !self.tx.incomplete() && self.tx.outstanding() == 0 {
+            return 0;
+        }
+        if event {
+            self.completions();
+        }
+        let now = self.now();
+        self.tx.release(pool, now)
     }
 
     fn detach(&mut self, pool: &mut PagePool) {
         self.reader.recycle(pool);
-        self.tx.drain(..).for_each(|s| pool.put(s.into_page()));
-        self.queued = 0;
+        if self.tx.incomplete() && !mutate::on("plain-close") {
+            // Closing would go on sending from pages whose completions nobody could see any more.
+            if let Err(e) = zerocopy::abort(self.stream.as_fd()) {
+                tracing::debug!("cannot abort: {e}");
+            }
+            self.completions();
+        }
+        if mutate::on("plain-close") {
+            self.tx.complete_all();
+        }
+        let now = self.now();
+        let lost = self.tx.close(pool, now);
+        if lost > 0 {
+            tracing::warn!(
+                pages = lost,
+                "the kernel still refers to pages of a closed connection; they are not used again"
+            );
+        }
     }
 }

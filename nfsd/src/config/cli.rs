@@ -30,6 +30,7 @@ Configuration file (every key is optional but `path`):
   spin = \"off\"                      # or \"auto\", or microseconds
   state_dir = \"/var/lib/nfsd\"
   rpcbind = \"auto\"                  # or \"embedded\", \"system\", \"off\"
+  zerocopy = \"off\"                  # or \"auto\", \"on\"
 
   [[export]]
   path = \"/srv/data\"                # absolute; clients may mount this name
@@ -118,6 +119,10 @@ pub struct ServeArgs {
     #[arg(long, value_enum, value_name = "MODE")]
     pub rpcbind: Option<RpcbindMode>,
 
+    /// Send large replies by reference to their pages instead of by copy (MSG_ZEROCOPY, TCP only) [default: off]
+    #[arg(long, value_enum, value_name = "WHEN")]
+    pub zerocopy: Option<ZerocopyArg>,
+
     /// What to log: error, warn, info, debug, trace, or directives such as nfsd=debug,sunrpc=info
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: String,
@@ -132,6 +137,18 @@ pub enum SquashArg {
     All,
     /// Nobody: a client's root is root here
     None,
+}
+
+/// When replies are sent by reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum ZerocopyArg {
+    /// Never
+    #[default]
+    Off,
+    /// To other hosts, until a connection shows that the kernel copies all the same
+    Auto,
+    /// Always
+    On,
 }
 
 /// Who answers as rpcbind (program 100000) for this server.
@@ -207,8 +224,8 @@ mod tests {
     fn all_flags() {
         let s = serve(
             "nfsd --listen tcp://127.0.0.1:1 --listen tcp://[::1]:2 --clients 10.0.0.0/8,::1 --clients localhost \
-             --insecure --read-only --squash none --no-sync --threads 3 --spin auto --state-dir /s --rpcbind off --log-level \
-             debug /a /b",
+             --insecure --read-only --squash none --no-sync --threads 3 --spin auto --state-dir /s --rpcbind off \
+             --zerocopy auto --log-level debug /a /b",
         );
         assert_eq!(s.listen, ["tcp://127.0.0.1:1", "tcp://[::1]:2"]);
         assert_eq!(s.clients, ["10.0.0.0/8", "::1", "localhost"]);
@@ -216,6 +233,7 @@ mod tests {
         assert_eq!((s.squash, s.threads.map(NonZeroU16::get)), (Some(SquashArg::None), Some(3)));
         assert_eq!(s.spin.as_deref(), Some("auto"));
         assert_eq!((s.dirs.len(), s.log_level.as_str(), s.rpcbind), (2, "debug", Some(RpcbindMode::Off)));
+        assert_eq!(s.zerocopy, Some(ZerocopyArg::Auto));
     }
 
     #[test]

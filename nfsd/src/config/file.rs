@@ -20,6 +20,7 @@ pub(super) struct File {
     pub(super) spin: Option<Spanned<WordOrNumber>>,
     pub(super) state_dir: Option<Spanned<String>>,
     pub(super) rpcbind: Option<Spanned<String>>,
+    pub(super) zerocopy: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) export: Vec<FileExport>,
 }
@@ -40,7 +41,7 @@ pub(super) struct FileExport {
     pub(super) sec: Option<Spanned<Words>>,
 }
 
-const TOP_KEYS: [&str; 6] = ["listen", "threads", "spin", "state_dir", "rpcbind", "export"];
+const TOP_KEYS: [&str; 7] = ["listen", "threads", "spin", "state_dir", "rpcbind", "zerocopy", "export"];
 const EXPORT_KEYS: [&str; 10] =
     ["path", "pseudo", "clients", "insecure", "access", "squash", "anonuid", "anongid", "sync", "sec"];
 
@@ -250,7 +251,8 @@ mod tests {
 
     #[test]
     fn the_known_keys_are_those_of_the_form() {
-        let text = "listen = \"a\"\nthreads = 1\nspin = 0\nstate_dir = \"/s\"\nrpcbind = \"off\"\n[[export]]\npath = \"/a\"\n\
+        let text = "listen = \"a\"\nthreads = 1\nspin = 0\nstate_dir = \"/s\"\nrpcbind = \"off\"\n\
+                    zerocopy = \"on\"\n[[export]]\npath = \"/a\"\n\
                     pseudo = \"/p\"\nclients = \"x\"\ninsecure = true\naccess = \"ro\"\nsquash = \"all\"\n\
                     anonuid = 1\nanongid = 2\nsync = false\nsec = [\"sys\"]\n";
         let f = Source { path: Path::new("f"), text }.parse().unwrap();

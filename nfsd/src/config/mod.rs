@@ -5,7 +5,7 @@ mod file;
 mod mount_cmd;
 
 pub use crate::export::ExportSettings;
-pub use cli::{Cli, Command, RpcbindMode, ServeArgs, SquashArg};
+pub use cli::{Cli, Command, RpcbindMode, ServeArgs, SquashArg, ZerocopyArg};
 pub use mount_cmd::{mount_command, this_hostname};
 
 use crate::export::{Clients, SecFlavor, Squash};
@@ -25,6 +25,9 @@ pub const MAX_SPIN: u64 = 10_000;
 /// Longest name of an export, in bytes: MNTPATHLEN (RFC 1813 section 5.1.2).
 pub const MAX_PATH: usize = 1024;
 
+const ZEROCOPY_WORDS: [(&str, ZerocopyArg); 3] =
+    [("off", ZerocopyArg::Off), ("auto", ZerocopyArg::Auto), ("on", ZerocopyArg::On)];
+
 const RPCBIND_MODES: [(&str, RpcbindMode); 4] = [
     ("auto", RpcbindMode::Auto),
     ("embedded", RpcbindMode::Embedded),
@@ -37,6 +40,8 @@ const RPCBIND_MODES: [(&str, RpcbindMode); 4] = [
 pub struct Settings {
     /// Where to listen, as transport URLs; at least one.
     pub listen: Vec<String>,
+    /// When replies are sent by reference to their pages.
+    pub zerocopy: ZerocopyArg,
     /// Worker threads, 1 to [`MAX_THREADS`].
     pub threads: usize,
     /// How long a worker may poll before it sleeps, at most [`MAX_SPIN`]; zero: not at all.
@@ -152,6 +157,11 @@ fn load(args: &ServeArgs, around: &Surroundings) -> Result<Settings, ConfigError
         (None, Some(m)) => src.word("rpcbind", m.get_ref(), m.span(), &RPCBIND_MODES, &[])?,
         (None, None) => RpcbindMode::default(),
     };
+    let zerocopy = match (args.zerocopy, &file.zerocopy) {
+        (Some(when), _) => when,
+        (None, Some(w)) => src.word("zerocopy", w.get_ref(), w.span(), &ZEROCOPY_WORDS, &[])?,
+        (None, None) => ZerocopyArg::default(),
+    };
     let listen = listen(args, &src, file.listen.as_ref())?;
     let threads = match (args.threads, &file.threads) {
         (Some(n), _) if usize::from(n.get()) > MAX_THREADS => {
@@ -205,7 +215,7 @@ fn load(args: &ServeArgs, around: &Surroundings) -> Result<Settings, ConfigError
     apply_flags(args, &mut exports)?;
     let warnings = warnings(&exports, &state_dir);
     let log_level = args.log_level.clone();
-    Ok(Settings { listen, threads, spin, state_dir, rpcbind, log_level, exports, warnings })
+    Ok(Settings { listen, threads, spin, state_dir, rpcbind, zerocopy, log_level, exports, warnings })
 }
 
 /// A limit of spinning, as flag and file write it.

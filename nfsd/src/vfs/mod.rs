@@ -91,6 +91,14 @@ pub trait Vfs {
         bufs: &mut [IoSliceMut<'_>],
     ) -> VfsResult<ReadDone>;
 
+    /// Lends up to `len` bytes at `offset` to the reply instead of reading them; only asked where others may change them
+    /// until they are sent. `None`: read them. May be shorter than asked at any place; `eof` is judged as in
+    /// [`read`](Vfs::read), of what was lent.
+    fn lend(&mut self, cx: &Cx<'_>, obj: &Handle, offset: u64, len: usize) -> VfsResult<Option<LendDone>> {
+        let _ = (cx, obj, offset, len);
+        Ok(None)
+    }
+
     /// Writes `bufs` at `offset`. The answer's `committed` is at least `stable`. Set-id bits are cleared as a local
     /// write by the same caller would.
     fn write(

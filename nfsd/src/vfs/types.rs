@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 use std::ops::ControlFlow;
+use sunrpc::page::{Payload, Shared};
 
 /// Longest handle of a backend, in bytes: what is left of a 64-byte NFSv3 handle after version, kind, export and MAC.
 pub const HANDLE_MAX: usize = 42;
@@ -233,6 +234,17 @@ pub struct ReadDone {
     /// The read reached the end of the file.
     pub eof: bool,
     /// Attributes after the read.
+    pub attr: Attr,
+}
+
+/// Outcome of lending.
+#[derive(Debug)]
+pub struct LendDone {
+    /// The bytes, at least one.
+    pub data: Payload<Shared>,
+    /// They reach the end of the file.
+    pub eof: bool,
+    /// Attributes after they were taken.
     pub attr: Attr,
 }
 

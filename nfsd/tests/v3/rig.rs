@@ -22,7 +22,7 @@ impl Mailbox for NoMail {
 }
 
 pub const CAPS: XprtCaps =
-    XprtCaps { class: "test", stream: false, congestion_control: true, max_payload: 1 << 20 };
+    XprtCaps { class: "test", stream: false, congestion_control: true, max_payload: 1 << 20, lends: false };
 
 pub struct Rig {
     service: Service,

@@ -7,6 +7,7 @@ mod sys;
 pub use sys::{AuthSys, AuthSysParams, MAX_GIDS, MAX_MACHINE_NAME};
 
 use crate::msg::{AuthStat, CallHeader, OpaqueAuth, flavor};
+use crate::page::{PagePool, Payload, Private};
 use smallvec::SmallVec;
 
 /// Who calls, as the flavor established it.
@@ -53,7 +54,29 @@ pub trait AuthFlavor {
 
     /// Judges credential and verifier of a call.
     fn authenticate(&mut self, call: &CallHeader<'_>) -> Verdict;
+
+    /// Whether it signs or encrypts the results of this call, which it accepted. Then procedures are told
+    /// ([`Call::private`](crate::svc::Call::private)) to write nothing into the reply that others may change.
+    fn protects(&self, call: &CallHeader<'_>) -> bool {
+        let _ = call;
+        false
+    }
+
+    /// Signs or encrypts results; what it returns takes their place, and may be up to [`PROTECTION_MAX`] bytes longer.
+    /// `None` if it cannot: then there is no reply, and a connection closes.
+    fn protect(
+        &mut self,
+        call: &CallHeader<'_>,
+        results: Payload<Private>,
+        pool: &mut PagePool,
+    ) -> Option<Payload<Private>> {
+        let _ = (call, pool);
+        Some(results)
+    }
 }
+
+/// Most bytes that the protection of a reply adds to it.
+pub const PROTECTION_MAX: usize = 1024;
 
 /// AUTH_NONE (RFC 5531 section 10.1).
 #[derive(Debug, Default)]

@@ -1,14 +1,14 @@
 //! The reply under construction.
 
-use super::{PAGE_SIZE, PagePool, PageSpan, Pages};
+use super::{PAGE_SIZE, PagePool, PageSpan, Pages, Payload, Shared, Span};
 use crate::xdr::{XdrError, XdrWrite, pad};
 use smallvec::SmallVec;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSliceMut;
 
-/// A chain of page spans: one reply, or the replies of one turn in a row.
+/// A chain of spans: one reply, or the replies of one turn in a row.
 #[derive(Debug, Default)]
 pub struct XdrBuf {
-    spans: Vec<PageSpan>,
+    spans: Vec<Span>,
     len: usize,
 }
 
@@ -47,25 +47,46 @@ impl XdrBuf {
     }
 
     /// The spans in order.
-    pub fn spans(&self) -> &[PageSpan] {
+    pub fn spans(&self) -> &[Span] {
         &self.spans
     }
 
     /// Where the buffer ends now.
     #[inline]
     pub fn mark(&self) -> Mark {
-        Mark { spans: self.spans.len(), end: self.spans.last().map_or(0, PageSpan::end), len: self.len }
+        let end = self.spans.last().and_then(Span::page).map_or(0, PageSpan::end);
+        Mark { spans: self.spans.len(), end, len: self.len }
     }
 
     /// Cuts back to `mark`, giving freed pages to `pool`.
     pub fn truncate(&mut self, mark: Mark, pool: &mut PagePool) {
         for s in self.spans.drain(mark.spans.min(self.spans.len())..) {
-            pool.put(s.into_page());
+            s.recycle(pool);
         }
-        if let Some(last) = self.spans.last_mut() {
+        if let Some(last) = self.last_page() {
             last.set_end(mark.end);
         }
         self.len = mark.len;
+    }
+
+    /// The page that the buffer ends in.
+    #[inline]
+    fn last_page(&mut self) -> Option<&mut PageSpan> {
+        self.spans.last_mut().and_then(Span::page_mut)
+    }
+
+    /// Bytes that can be appended without another page.
+    #[inline]
+    fn last_room(&self) -> usize {
+        self.spans.last().map_or(0, Span::room)
+    }
+
+    /// Takes out what lies behind `mark`, which must be where a piece begins (as after
+    /// [`PageWriter::begin_page`]).
+    fn split_off(&mut self, mark: Mark) -> Payload<Shared> {
+        let tail = self.spans.split_off(mark.spans.min(self.spans.len()));
+        self.len = mark.len;
+        Payload::from_pieces(tail)
     }
 
     /// The bytes of a reserved stretch.
@@ -73,14 +94,15 @@ impl XdrBuf {
     pub fn slot_mut(&mut self, slot: Slot) -> &mut [u8] {
         self.spans
             .get_mut(slot.span)
+            .and_then(Span::page_mut)
             .and_then(|s| s.page_mut().get_mut(slot.at..slot.at + slot.len))
             .unwrap_or_default()
     }
 
-    /// Copies what lies behind the first `from` bytes into `to`.
+    /// Copies what lies in pages behind the first `from` bytes into `to`.
     pub fn copy_tail<const N: usize>(&self, from: usize, to: &mut SmallVec<[u8; N]>) {
         let mut skip = from;
-        for s in &self.spans {
+        for s in self.spans.iter().filter_map(Span::page) {
             let bytes = s.as_slice();
             match bytes.get(skip..) {
                 Some(b) => {
@@ -92,13 +114,8 @@ impl XdrBuf {
         }
     }
 
-    /// Gathers up to `N` pieces.
-    pub fn io_slices<const N: usize>(&self) -> SmallVec<[IoSlice<'_>; N]> {
-        self.spans.iter().filter(|s| !s.is_empty()).take(N).map(|s| IoSlice::new(s.as_slice())).collect()
-    }
-
     /// Takes the spans out, leaving the buffer empty (its allocation stays).
-    pub fn drain(&mut self) -> impl Iterator<Item = PageSpan> + '_ {
+    pub fn drain(&mut self) -> impl Iterator<Item = Span> + '_ {
         self.len = 0;
         self.spans.drain(..)
     }
@@ -110,14 +127,14 @@ impl XdrBuf {
         self.spans.append(&mut other.spans);
     }
 
-    /// Gives all pages to `pool`.
+    /// Gives all pages to `pool` and ends all loans.
     pub fn recycle(&mut self, pool: &mut PagePool) {
-        self.drain().for_each(|s| pool.put(s.into_page()));
+        self.drain().for_each(|s| s.recycle(pool));
     }
 
-    /// A copy in one piece.
+    /// A copy in one piece of what lies in pages.
     pub fn to_vec(&self) -> Vec<u8> {
-        self.spans.iter().flat_map(|s| s.as_slice()).copied().collect()
+        self.spans.iter().filter_map(Span::page).flat_map(|s| s.as_slice()).copied().collect()
     }
 }
 
@@ -155,10 +172,45 @@ impl<'a> PageWriter<'a> {
         self.buf.truncate(mark, self.pool);
     }
 
+    /// Goes on at the start of a page, so that what follows can be taken out again by itself.
+    pub(crate) fn begin_page(&mut self) -> Result<Mark, XdrError> {
+        let mark = self.mark();
+        self.next_page()?;
+        Ok(mark)
+    }
+
+    /// Takes out what was written since [`begin_page`](Self::begin_page).
+    pub(crate) fn split_off(&mut self, begin: Mark) -> Payload<Shared> {
+        self.buf.split_off(begin)
+    }
+
+    /// Copies what lies in pages behind the first `from` bytes of the buffer into `to`.
+    pub(crate) fn copy_tail<const N: usize>(&self, from: usize, to: &mut SmallVec<[u8; N]>) {
+        self.buf.copy_tail(from, to);
+    }
+
+    /// Appends bulk data that may lie with a lender, without padding.
+    pub fn put_shared(&mut self, payload: Payload<Shared>) -> Result<(), XdrError> {
+        let len = payload.len();
+        if len > self.room() {
+            payload.recycle(self.pool);
+            return Err(XdrError::Full);
+        }
+        self.pool.count_lent(len);
+        self.buf.spans.extend(payload.into_spans());
+        self.buf.len += len;
+        Ok(())
+    }
+
+    /// The pool that pages come from.
+    pub fn pool(&mut self) -> &mut PagePool {
+        self.pool
+    }
+
     #[cold]
     fn next_page(&mut self) -> Result<(), XdrError> {
         let page = self.pool.take().ok_or(XdrError::Full)?;
-        self.buf.spans.push(PageSpan::new(page, 0, 0));
+        self.buf.spans.push(PageSpan::new(page, 0, 0).into());
         Ok(())
     }
 
@@ -169,11 +221,11 @@ impl<'a> PageWriter<'a> {
         if N > self.room() || N > PAGE_SIZE {
             return Err(XdrError::Full);
         }
-        if self.buf.spans.last().is_none_or(|s| s.room() < N) {
+        if self.buf.last_room() < N {
             self.next_page()?;
         }
         self.buf.len += N;
-        let last = self.buf.spans.last_mut().ok_or(XdrError::Full)?;
+        let last = self.buf.last_page().ok_or(XdrError::Full)?;
         let at = last.end();
         last.set_end(at + N);
         last.page_mut().get_mut(at..).and_then(|s| s.first_chunk_mut::<N>()).ok_or(XdrError::Full)
@@ -186,11 +238,11 @@ impl<'a> PageWriter<'a> {
         if len > self.room() || len > PAGE_SIZE {
             return Err(XdrError::Full);
         }
-        if self.buf.spans.last().is_none_or(|s| s.room() < len) {
+        if self.buf.last_room() < len {
             self.next_page()?;
         }
         let span = self.buf.spans.len() - 1;
-        let last = self.buf.spans.last_mut().ok_or(XdrError::Full)?;
+        let last = self.buf.last_page().ok_or(XdrError::Full)?;
         let at = last.end();
         last.set_end(at + len);
         self.buf.len += len;
@@ -214,7 +266,7 @@ impl<'a> PageWriter<'a> {
             return Err(XdrError::Full.into());
         }
         let start = self.buf.mark();
-        let first_room = self.buf.spans.last().map_or(0, PageSpan::room);
+        let first_room = self.buf.last_room();
         let first = self.buf.spans.len() - usize::from(first_room > 0);
         let mut have = first_room;
         while have < len {
@@ -223,7 +275,7 @@ impl<'a> PageWriter<'a> {
         }
         let mut iov: SmallVec<[IoSliceMut<'_>; 260]> = SmallVec::new();
         let mut left = len;
-        for s in self.buf.spans.get_mut(first..).unwrap_or_default() {
+        for s in self.buf.spans.get_mut(first..).unwrap_or_default().iter_mut().filter_map(Span::page_mut) {
             let at = s.end();
             let n = left.min(s.room());
             left -= n;
@@ -238,16 +290,17 @@ impl<'a> PageWriter<'a> {
             Err(_) => 0,
         };
         let mut left = got;
-        for s in self.buf.spans.get_mut(first..).unwrap_or_default() {
+        for s in self.buf.spans.get_mut(first..).unwrap_or_default().iter_mut().filter_map(Span::page_mut) {
             let n = left.min(s.room());
             s.set_end(s.end() + n);
             left -= n;
         }
         self.buf.len = start.len + got;
+        self.pool.count_payload(got);
         // Pages that the data did not reach.
-        while self.buf.spans.len() > start.spans && self.buf.spans.last().is_some_and(PageSpan::is_empty) {
+        while self.buf.spans.len() > start.spans && self.buf.spans.last().is_some_and(Span::is_empty) {
             if let Some(s) = self.buf.spans.pop() {
-                self.pool.put(s.into_page());
+                s.recycle(self.pool);
             }
         }
         r
@@ -261,7 +314,7 @@ impl XdrWrite for PageWriter<'_> {
             return Err(XdrError::Full);
         }
         loop {
-            if let Some(last) = self.buf.spans.last_mut() {
+            if let Some(last) = self.buf.last_page() {
                 let at = last.end();
                 let n = bytes.len().min(last.room());
                 if n > 0 || bytes.is_empty() {
@@ -284,7 +337,7 @@ impl XdrWrite for PageWriter<'_> {
     #[inline]
     fn put_u32(&mut self, v: u32) -> Result<(), XdrError> {
         if self.room() >= 4
-            && let Some(last) = self.buf.spans.last_mut()
+            && let Some(last) = self.buf.last_page()
         {
             let at = last.end();
             if let Some(dst) = last.page_mut().get_mut(at..).and_then(|s| s.first_chunk_mut::<4>()) {
@@ -308,7 +361,7 @@ impl XdrWrite for PageWriter<'_> {
             return Err(XdrError::Full);
         }
         for s in pages.into_spans() {
-            self.buf.spans.push(s);
+            self.buf.spans.push(s.into());
         }
         self.buf.len += len;
         self.put_padding(len)
@@ -431,7 +484,7 @@ mod tests {
         w.put_u32(5001).unwrap();
         w.put_pages(pages).unwrap();
         assert_eq!(buf.len(), 5008);
-        assert_eq!(buf.spans().get(1).map(|s| s.as_slice().as_ptr()), addr);
+        assert_eq!(buf.spans().get(1).and_then(Span::page).map(|s| s.as_slice().as_ptr()), addr);
         assert_eq!(buf.to_vec().len(), 5008);
         buf.recycle(&mut pool);
     }

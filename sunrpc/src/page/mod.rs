@@ -11,10 +11,12 @@
 mod buf;
 mod payload;
 mod pool;
+mod span;
 
 pub use buf::{Mark, PageWriter, Slot, XdrBuf};
-pub use payload::{PageSpan, Pages, PagesRef};
+pub use payload::{Kind, Pages, PagesRef, Payload, Private, Shared};
 pub use pool::{BoxedSource, PageDepot, PagePool, PageSource, PoolStats, leaked};
+pub use span::{Lender, Lent, PageSpan, Span};
 
 /// Bytes in a page.
 pub const PAGE_SIZE: usize = 4096;
@@ -41,6 +43,12 @@ impl Page {
     /// in a pool too, whose bound is on pages of slabs.
     pub fn heap() -> Self {
         Page(Memory::Heap(Box::new([0; PAGE_SIZE])))
+    }
+
+    /// Loses the page on purpose, memory and all: somebody may read it whenever they like.
+    pub fn quarantine(self) {
+        pool::count_leak();
+        std::mem::forget(self);
     }
 
     #[inline]

@@ -1,79 +1,8 @@
 //! Bulk data in pages.
 
-use super::{PAGE_SIZE, Page, PagePool};
+use super::{Lent, Page, PagePool, PageSpan, Span};
 use crate::xdr::{Decode, Decoder, Encode, XdrError, XdrWrite};
 use std::io::IoSlice;
-
-/// The used part of a page.
-#[derive(Debug)]
-pub struct PageSpan {
-    page: Page,
-    start: u16,
-    end: u16,
-}
-
-impl PageSpan {
-    /// The bytes `start..end` of `page`; both are clamped to the page.
-    pub fn new(page: Page, start: usize, end: usize) -> Self {
-        let end = end.min(PAGE_SIZE);
-        // PAGE_SIZE fits in u16.
-        PageSpan { page, start: start.min(end) as u16, end: end as u16 }
-    }
-
-    /// Bytes in use.
-    #[inline]
-    pub fn len(&self) -> usize {
-        usize::from(self.end - self.start)
-    }
-
-    /// True without bytes in use.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.end == self.start
-    }
-
-    /// Room behind the used bytes.
-    #[inline]
-    pub fn room(&self) -> usize {
-        PAGE_SIZE - usize::from(self.end)
-    }
-
-    /// Offset in the page of the first byte behind the used ones.
-    #[inline]
-    pub fn end(&self) -> usize {
-        usize::from(self.end)
-    }
-
-    /// The bytes in use.
-    #[inline]
-    pub fn as_slice(&self) -> &[u8] {
-        self.page.get(usize::from(self.start)..usize::from(self.end)).unwrap_or(&[])
-    }
-
-    /// The whole page, for writing.
-    #[inline]
-    pub fn page_mut(&mut self) -> &mut [u8] {
-        &mut self.page
-    }
-
-    /// Moves the end of the used part; clamped to start and page.
-    #[inline]
-    pub fn set_end(&mut self, end: usize) {
-        self.end = end.clamp(usize::from(self.start), PAGE_SIZE) as u16;
-    }
-
-    /// Drops up to `n` bytes from the front; how many.
-    pub fn advance(&mut self, n: usize) -> usize {
-        let n = n.min(self.len());
-        self.start += n as u16;
-        n
-    }
-
-    /// The page itself.
-    pub fn into_page(self) -> Page {
-        self.page
-    }
-}
 
 /// The bulk opaque of a call (the data of a WRITE) where it lies: first bytes behind the header, the rest in pages.
 #[derive(Debug, Clone, Copy)]
@@ -142,11 +71,152 @@ impl Encode for PagesRef<'_> {
     }
 }
 
-/// Owned bulk data: the type of a field marked `pages` in the .x file. It moves into a reply without a copy.
-#[derive(Debug, Default)]
-pub struct Pages {
-    spans: Vec<PageSpan>,
+/// What may happen to the bytes of a [`Payload`] while it is sent.
+pub trait Kind: sealed::Sealed {
+    /// What it consists of.
+    type Piece: std::fmt::Debug;
+}
+
+/// Only this reply uses the bytes: they are in pages of its own.
+#[derive(Debug, Clone, Copy)]
+pub enum Private {}
+
+/// Somebody else may change the bytes until they are sent: page-cache pages, mapped files.
+#[derive(Debug, Clone, Copy)]
+pub enum Shared {}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Private {}
+    impl Sealed for super::Shared {}
+}
+
+impl Kind for Private {
+    type Piece = PageSpan;
+}
+
+impl Kind for Shared {
+    type Piece = Span;
+}
+
+/// Bulk data on its way into a reply.
+///
+/// A flavor that signs or encrypts replies does so for `Payload<Private>` alone: of bytes that may change between the
+/// signature and the wire, it would sign something else than it sends.
+///
+/// ```compile_fail,E0308
+/// use sunrpc::page::{PagePool, Payload, Private, Shared};
+/// fn protect(_: &mut Payload<Private>) {}
+/// let mut spliced = Payload::<Shared>::default();
+/// protect(&mut spliced);
+/// ```
+///
+/// [`make_private`](Payload::make_private) is the one bridge, a counted copy:
+///
+/// ```
+/// use sunrpc::page::{PagePool, Payload, Private, Shared};
+/// fn protect(_: &mut Payload<Private>) {}
+/// let mut pool = PagePool::standalone();
+/// let spliced = Payload::<Shared>::default();
+/// protect(&mut spliced.make_private(&mut pool).unwrap());
+/// ```
+#[derive(Debug)]
+pub struct Payload<K: Kind> {
+    spans: Vec<K::Piece>,
     len: usize,
+}
+
+/// Owned bulk data: the type of a field marked `pages` in the .x file. It moves into a reply without a copy.
+pub type Pages = Payload<Private>;
+
+impl<K: Kind> Default for Payload<K> {
+    fn default() -> Self {
+        Payload { spans: Vec::new(), len: 0 }
+    }
+}
+
+impl<K: Kind> Payload<K> {
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True without bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The pieces, to be moved elsewhere.
+    pub fn into_spans(self) -> Vec<K::Piece> {
+        self.spans
+    }
+}
+
+impl From<Lent> for Payload<Shared> {
+    fn from(l: Lent) -> Self {
+        let len = l.len();
+        Payload { spans: vec![Span::Lent(l)], len }
+    }
+}
+
+impl From<Payload<Private>> for Payload<Shared> {
+    fn from(p: Payload<Private>) -> Self {
+        Payload { spans: p.spans.into_iter().map(Span::Page).collect(), len: p.len }
+    }
+}
+
+impl Payload<Shared> {
+    pub(super) fn from_pieces(spans: Vec<Span>) -> Self {
+        let len = spans.iter().map(Span::len).sum();
+        Payload { spans, len }
+    }
+
+    /// The same bytes in pages that only this reply uses: what is lent is copied, and counted in
+    /// [`PoolStats::made_private`](super::PoolStats::made_private). `None`, and all pages back in `pool`, if there are
+    /// not enough pages.
+    pub fn make_private(self, pool: &mut PagePool) -> Option<Payload<Private>> {
+        let mut spans = Vec::with_capacity(self.spans.len());
+        let mut failed = false;
+        for s in self.spans {
+            match s {
+                s if failed => s.recycle(pool),
+                Span::Page(s) => spans.push(s),
+                Span::Lent(l) => match l.to_pages(pool) {
+                    Some(pages) => {
+                        pool.count_made_private(l.len());
+                        spans.extend(pages);
+                    }
+                    None => failed = true,
+                },
+            }
+        }
+        if failed {
+            spans.into_iter().for_each(|s| pool.put(s.into_page()));
+            return None;
+        }
+        Some(Payload { spans, len: self.len })
+    }
+
+    /// A copy in pages of its own, which leaves these as they are.
+    pub(crate) fn copy_private(&self, pool: &mut PagePool) -> Option<Payload<Private>> {
+        let mut bytes = Vec::with_capacity(self.len);
+        for s in &self.spans {
+            match s {
+                Span::Page(s) => bytes.extend_from_slice(s.as_slice()),
+                Span::Lent(l) => {
+                    let pages = l.to_pages(pool)?;
+                    pages.iter().for_each(|s| bytes.extend_from_slice(s.as_slice()));
+                    pages.into_iter().for_each(|s| pool.put(s.into_page()));
+                }
+            }
+        }
+        Some(Pages::copy_from(&bytes))
+    }
+
+    /// Gives the pages to a pool and ends the loans.
+    pub fn recycle(self, pool: &mut PagePool) {
+        self.spans.into_iter().for_each(|s| s.recycle(pool));
+    }
 }
 
 impl Pages {
@@ -187,16 +257,6 @@ impl Pages {
         d.payload(max).map(|p| Self::copy_slices(p.slices()))
     }
 
-    /// Bytes.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// True without bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// The pieces in order.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.spans.iter().map(PageSpan::as_slice)
@@ -205,11 +265,6 @@ impl Pages {
     /// A copy in one piece.
     pub fn to_vec(&self) -> Vec<u8> {
         self.slices().flatten().copied().collect()
-    }
-
-    /// The spans, to be moved elsewhere.
-    pub fn into_spans(self) -> Vec<PageSpan> {
-        self.spans
     }
 
     /// Gives the pages to a pool.

@@ -142,6 +142,12 @@ pub struct PoolStats {
     pub trimmed: u64,
     /// Refills from the depot.
     pub refills: u64,
+    /// Pages of bulk data written into replies from private pages.
+    pub payload: u64,
+    /// Bytes copied because a flavor protects replies and the data was lent.
+    pub made_private: u64,
+    /// Bytes of bulk data that replies borrowed instead of copying.
+    pub lent: u64,
 }
 
 /// One worker's pages.
@@ -225,6 +231,18 @@ impl PagePool {
             self.stats.trimmed += surplus as u64;
             self.depot.retire(self.free.drain(..surplus));
         }
+    }
+
+    pub(super) fn count_made_private(&mut self, bytes: usize) {
+        self.stats.made_private += bytes as u64;
+    }
+
+    pub(super) fn count_payload(&mut self, bytes: usize) {
+        self.stats.payload += bytes.div_ceil(PAGE_SIZE) as u64;
+    }
+
+    pub(super) fn count_lent(&mut self, bytes: usize) {
+        self.stats.lent += bytes as u64;
     }
 
     /// Pages held and not in use.

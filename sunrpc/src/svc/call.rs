@@ -110,6 +110,8 @@ pub struct Call<'a> {
     pub caps: &'a XprtCaps,
     /// True on a helper thread, where waiting is allowed.
     pub blocking: bool,
+    /// The reply is signed or encrypted: it must consist of pages of its own.
+    pub private: bool,
     pub(super) mailbox: &'a Arc<dyn Mailbox>,
     pub(super) xprt: XprtId,
     pub(super) route: &'a Route,
@@ -134,6 +136,12 @@ impl Call<'_> {
     /// The address of this host that was called, where the transport tells: with datagrams it does.
     pub fn called(&self) -> Option<IpAddr> {
         self.route.local.map(|(ip, _)| ip)
+    }
+
+    /// Whether bulk data of the reply may lie with a lender: the flavor lets it, the transport can send it from there, and
+    /// this is the worker that will.
+    pub fn may_lend(&self) -> bool {
+        self.caps.lends && !self.private && !self.blocking
     }
 
     /// Asks for [`Dispatch::release`](super::Dispatch::release) with this token once the call is over: after the flush

@@ -3,11 +3,11 @@
 use super::call::{Call, RpcError};
 use super::job::{Mailbox, Work};
 use super::{Dispatch, Flow, ProcInfo, Program, Repeat};
-use crate::auth::{AuthFlavor, AuthNone, AuthSys, SvcCred, Verdict};
+use crate::auth::{AuthFlavor, AuthNone, AuthSys, PROTECTION_MAX, SvcCred, Verdict};
 use crate::drc::{Begin, CallId, Claim, Drc};
-use crate::msg::{self, AcceptStat, AuthStat, CallHeader, HeaderError, OpaqueAuth, Parsed, SUCCESS_HEADER};
+use crate::msg::{self, AcceptStat, AuthStat, CallHeader, HeaderError, OpaqueAuth, Parsed};
 use crate::mutate;
-use crate::page::{PagePool, PageWriter, XdrBuf};
+use crate::page::{Mark, PagePool, PageWriter, Payload, Shared, XdrBuf};
 use crate::record::{LAST_FRAGMENT, Record};
 use crate::xdr::{Decoder, XdrError, XdrWrite};
 use crate::xprt::{Route, XprtCaps, XprtId};
@@ -96,6 +96,8 @@ pub struct Service {
     flavors: Vec<Box<dyn AuthFlavor>>,
     drc: Option<Arc<Drc>>,
     stats: ServiceStats,
+    /// The reply at hand could not be protected.
+    unprotected: bool,
     /// Calls of this turn that have something to release: dispatcher and token.
     releases: Vec<(usize, u64)>,
 }
@@ -115,6 +117,7 @@ impl Service {
             flavors: vec![Box::new(AuthSys), Box::new(AuthNone)],
             drc: None,
             stats: ServiceStats::default(),
+            unprotected: false,
             releases: Vec::new(),
         };
         for p in programs {
@@ -180,7 +183,7 @@ impl Service {
         pool: &mut PagePool,
     ) -> Disposition {
         self.stats.calls += 1;
-        let (start, before) = (out.mark(), out.len());
+        let start = out.mark();
         let mut d = Decoder::with_pages(rec.head, rec.spans);
         let h = match msg::parse(&mut d) {
             Ok(Parsed::Call(h)) => h,
@@ -219,14 +222,7 @@ impl Service {
             match self.begin(at, &h, &cred, &d, env) {
                 Begin::Run(c) => claim = c,
                 Begin::InProgress => return Disposition::Nothing,
-                Begin::Replay(results) => {
-                    // A flavor that protects replies does so anew here: the results are plain.
-                    let limit = MAX_HEADER + results.len();
-                    return self.whole(env, out, pool, limit, true, |w| {
-                        w.put(&msg::success_header(h.xid))?;
-                        w.put(&results)
-                    });
-                }
+                Begin::Replay(results) => return self.replay(env, out, pool, &h, &results),
             }
         }
         if info.blocking && !env.blocking {
@@ -250,16 +246,6 @@ impl Service {
         match r {
             Ok(Flow::Done) => {
                 self.stats.accepted += 1;
-                if let Some(claim) = claim {
-                    let mut results = SmallVec::<[u8; 512]>::new();
-                    let header = SUCCESS_HEADER + if env.caps.stream { 4 } else { 0 };
-                    if out.len() - before - header <= claim.result_max() {
-                        out.copy_tail(before + header, &mut results);
-                        claim.complete(&results);
-                    } else {
-                        claim.too_long();
-                    }
-                }
                 return Disposition::Reply { validated: self.validates(at, env) };
             }
             Ok(Flow::WouldBlock) if !env.blocking => {
@@ -275,7 +261,8 @@ impl Service {
             Err(RpcError::Drop) => {
                 out.truncate(start, pool);
                 self.stats.dropped += 1;
-                return Disposition::Nothing;
+                let close = std::mem::take(&mut self.unprotected);
+                return if close { Disposition::Close } else { Disposition::Nothing };
             }
             Ok(Flow::WouldBlock) | Err(_) => out.truncate(start, pool),
         }
@@ -368,6 +355,10 @@ impl Service {
             // A reply is one datagram: bulk and what comes with it, or SYSTEM_ERR.
             most = most.min(env.caps.max_payload + 4096);
         }
+        let private = self.flavors.iter().any(|f| f.flavor() == h.cred.flavor && f.protects(h));
+        if private {
+            most += PROTECTION_MAX as u32;
+        }
         let mut w = PageWriter::new(out, pool, most as usize + MAX_HEADER);
         // Record mark and header in one piece.
         let mark = if env.caps.stream { Some(w.reserve(28).map_err(full)?) } else { None };
@@ -376,6 +367,8 @@ impl Service {
             None => w.chunk::<24>().map_err(full)?,
         };
         *header = msg::success_header(h.xid);
+        let results = w.written();
+        let begin = if private { Some(w.begin_page().map_err(full)?) } else { None };
         let mut cx = Call {
             xid: h.xid,
             prog: h.prog,
@@ -385,6 +378,7 @@ impl Service {
             peer: &env.route.peer,
             caps: env.caps,
             blocking: env.blocking,
+            private: private && !mutate::on("lend-protected"),
             mailbox: env.mailbox,
             xprt: env.xprt,
             route: env.route,
@@ -405,6 +399,14 @@ impl Service {
             }
         }
         let flow = flow?;
+        if flow == Flow::Done {
+            if let Some(claim) = claim.take() {
+                remember(claim, &w, results);
+            }
+            if let Some(begin) = begin {
+                self.protect(h, begin, &mut w)?;
+            }
+        }
         if let (Flow::Done, Some(slot)) = (flow, mark) {
             // `max_result` is a u32 far below 2^31, checked by the writer's limit.
             let len = (w.written() - before - 4) as u32;
@@ -413,6 +415,44 @@ impl Service {
             }
         }
         Ok(flow)
+    }
+
+    /// Lets the flavor of a call protect its results, which were written since `begin`.
+    fn protect(&mut self, h: &CallHeader<'_>, begin: Mark, w: &mut PageWriter<'_>) -> Result<(), RpcError> {
+        self.unprotected = true;
+        let results = w.split_off(begin);
+        let flavor = self.flavors.iter_mut().find(|f| f.flavor() == h.cred.flavor).ok_or(RpcError::Drop)?;
+        if mutate::on("lend-protected") {
+            return protect_a_copy(&mut **flavor, h, results, w);
+        }
+        let results = results.make_private(w.pool()).ok_or(RpcError::Drop)?;
+        let protected = flavor.protect(h, results, w.pool()).ok_or(RpcError::Drop)?;
+        w.put_shared(protected.into()).map_err(|_| RpcError::Drop)?;
+        self.unprotected = false;
+        Ok(())
+    }
+
+    /// Answers a call that ran before with the results it had. A flavor that protects replies does so anew.
+    fn replay(
+        &mut self,
+        env: &Env<'_>,
+        out: &mut XdrBuf,
+        pool: &mut PagePool,
+        h: &CallHeader<'_>,
+        results: &[u8],
+    ) -> Disposition {
+        let private = self.flavors.iter().any(|f| f.flavor() == h.cred.flavor && f.protects(h));
+        let limit = MAX_HEADER + results.len() + PROTECTION_MAX;
+        let d = whole(env, out, pool, limit, true, |w| {
+            w.put(&msg::success_header(h.xid))?;
+            if !private {
+                return w.put(results);
+            }
+            let begin = w.begin_page()?;
+            w.put(results)?;
+            self.protect(h, begin, w).map_err(|_| XdrError::Full)
+        });
+        if std::mem::take(&mut self.unprotected) { Disposition::Close } else { d }
     }
 
     fn accept_error(
@@ -434,38 +474,63 @@ impl Service {
         pool: &mut PagePool,
         header: impl FnOnce(&mut PageWriter<'_>) -> Result<(), XdrError>,
     ) -> Disposition {
-        self.whole(env, out, pool, MAX_HEADER, false, header)
+        whole(env, out, pool, MAX_HEADER, false, header)
     }
+}
 
-    /// Appends a reply of at most `limit` bytes that `body` writes from its header on.
-    fn whole(
-        &mut self,
-        env: &Env<'_>,
-        out: &mut XdrBuf,
-        pool: &mut PagePool,
-        limit: usize,
-        validated: bool,
-        body: impl FnOnce(&mut PageWriter<'_>) -> Result<(), XdrError>,
-    ) -> Disposition {
-        let start = out.mark();
-        let before = out.len();
-        let mut w = PageWriter::new(out, pool, limit);
-        let r = (|| {
-            let mark = if env.caps.stream { Some(w.reserve(4)?) } else { None };
-            body(&mut w)?;
-            if let Some(slot) = mark {
-                let len = (w.written() - before - 4) as u32;
-                w.slot_mut(slot).copy_from_slice(&(len | LAST_FRAGMENT).to_be_bytes());
-            }
-            Ok::<_, XdrError>(())
-        })();
-        match r {
-            Ok(()) => Disposition::Reply { validated },
-            Err(_) => {
-                // No page even for an error: the caller will ask again.
-                out.truncate(start, pool);
-                Disposition::Nothing
-            }
+/// Appends a reply of at most `limit` bytes that `body` writes from its header on.
+fn whole(
+    env: &Env<'_>,
+    out: &mut XdrBuf,
+    pool: &mut PagePool,
+    limit: usize,
+    validated: bool,
+    body: impl FnOnce(&mut PageWriter<'_>) -> Result<(), XdrError>,
+) -> Disposition {
+    let start = out.mark();
+    let before = out.len();
+    let mut w = PageWriter::new(out, pool, limit);
+    let r = (|| {
+        let mark = if env.caps.stream { Some(w.reserve(4)?) } else { None };
+        body(&mut w)?;
+        if let Some(slot) = mark {
+            let len = (w.written() - before - 4) as u32;
+            w.slot_mut(slot).copy_from_slice(&(len | LAST_FRAGMENT).to_be_bytes());
+        }
+        Ok::<_, XdrError>(())
+    })();
+    match r {
+        Ok(()) => Disposition::Reply { validated },
+        Err(_) => {
+            // No page even for an error: the caller will ask again.
+            out.truncate(start, pool);
+            Disposition::Nothing
         }
     }
+}
+
+/// Keeps the plain results of a call, which begin `from` bytes into the output, for its duplicates.
+fn remember(claim: Claim, w: &PageWriter<'_>, from: usize) {
+    if w.written() - from > claim.result_max() {
+        return claim.too_long();
+    }
+    let mut results = SmallVec::<[u8; 512]>::new();
+    w.copy_tail(from, &mut results);
+    claim.complete(&results);
+}
+
+/// The fault `lend-protected`: protects a copy of the results, and sends those that others may change meanwhile.
+#[cold]
+fn protect_a_copy(
+    flavor: &mut dyn AuthFlavor,
+    h: &CallHeader<'_>,
+    results: Payload<Shared>,
+    w: &mut PageWriter<'_>,
+) -> Result<(), RpcError> {
+    let copy = results.copy_private(w.pool()).ok_or(RpcError::Drop)?;
+    let plain = copy.len();
+    let protected = flavor.protect(h, copy, w.pool()).ok_or(RpcError::Drop)?;
+    let added = protected.to_vec().split_off(plain);
+    protected.recycle(w.pool());
+    w.put_shared(results).and_then(|()| w.put(&added)).map_err(|_| RpcError::Drop)
 }

@@ -6,6 +6,7 @@
 
 use super::job::{Delivery, Job, Mailbox, Offload, Reply, Work};
 use super::service::{Disposition, Env, Service};
+use crate::mutate;
 use crate::page::{PAGE_SIZE, PagePool, PageWriter, XdrBuf};
 use crate::xdr::XdrWrite;
 use crate::xprt::{
@@ -88,6 +89,8 @@ struct Entry<X> {
     /// Not read because the send queue was full; ends when half has drained.
     throttled: bool,
     validated: bool,
+    /// The peer has finished, and gets what it asked for before; since when.
+    ending: Option<u64>,
     in_flight: u32,
     /// A call that no helper queue had room for.
     parked: Option<Job>,
@@ -185,6 +188,7 @@ impl<X: Xprt> SvcWorker<X> {
             blocked: false,
             throttled: false,
             validated: false,
+            ending: None,
             in_flight: 0,
             parked: None,
             last_call: now,
@@ -321,7 +325,10 @@ impl<X: Xprt> SvcWorker<X> {
         }
         if e.bits & bits::ERRQ != 0 {
             e.bits &= !bits::ERRQ;
-            e.x.release_ctxt(&mut self.room.pool);
+            if e.x.release_ctxt(true, &mut self.room.pool) == 0 {
+                // No completion but an error, which a read will show.
+                e.bits |= bits::DATA;
+            }
         }
         // Drain first: a full queue must not keep the transport from being read in the same turn.
         if e.throttled && !e.blocked && e.x.queued() > 0 {
@@ -335,6 +342,7 @@ impl<X: Xprt> SvcWorker<X> {
         }
         let readable = e.bits & (bits::DATA | bits::HUP) != 0
             && !e.throttled
+            && e.ending.is_none()
             && e.parked.is_none()
             && e.in_flight < self.limits.in_flight;
         let mut failed = None;
@@ -408,7 +416,7 @@ impl<X: Xprt> SvcWorker<X> {
                 Err(why) => failed = failed.or(Some(why)),
             }
         }
-        e.x.release_ctxt(&mut self.room.pool);
+        e.x.release_ctxt(false, &mut self.room.pool);
         let (offload, kept) = (&self.offload, &mut self.work);
         self.service.release(|work| kept.extend(offload.submit_work(work).err()));
         if !e.stream {
@@ -423,8 +431,16 @@ impl<X: Xprt> SvcWorker<X> {
             e.sent = e.x.sent();
             e.last_progress = now;
         }
-        if let Some(why) = failed {
-            return self.end(id, why);
+        match failed {
+            Some(XprtError::Eof) if !mutate::on("linger-not") => e.ending = e.ending.or(Some(now)),
+            Some(why) => return self.end(id, why),
+            None => {}
+        }
+        if e.ending.is_some() {
+            if e.in_flight == 0 && e.parked.is_none() && e.x.queued() == 0 && e.x.outstanding() == 0 {
+                self.end(id, XprtError::Eof);
+            }
+            return;
         }
         let can_read = !e.throttled && e.parked.is_none() && e.in_flight < self.limits.in_flight;
         if (again || (e.bits & bits::DATA != 0 && can_read)) && !e.ready {
@@ -471,7 +487,13 @@ impl<X: Xprt> SvcWorker<X> {
             if partial != e.partial || unread {
                 (e.partial, e.partial_since) = (partial, now);
             }
-            if partial.is_some()
+            if e.ending
+                .is_some_and(|since| now.saturating_sub(since.max(e.last_progress)) > self.limits.stall_ms)
+            {
+                ends.push((id, XprtError::Stalled));
+            } else if e.ending.is_some() {
+                // It will not send anything any more.
+            } else if partial.is_some()
                 && now.saturating_sub(e.partial_since.max(e.last_call)) > self.limits.stall_ms
             {
                 ends.push((id, XprtError::Unfinished));
@@ -492,9 +514,10 @@ impl<X: Xprt> SvcWorker<X> {
         self.room.pool.tick();
     }
 
-    /// True when no call is in progress and no reply is queued.
+    /// True when no call is in progress, no reply is queued, and the network refers to no page.
     pub fn quiet(&self) -> bool {
-        self.work.is_empty() && self.xprts.iter().all(|(_, e)| e.in_flight == 0 && e.x.queued() == 0)
+        let done = |e: &Entry<X>| e.in_flight == 0 && e.x.queued() == 0 && e.x.outstanding() == 0;
+        self.work.is_empty() && self.xprts.iter().all(|(_, e)| done(e))
     }
 
     /// Closes everything.

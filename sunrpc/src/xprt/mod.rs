@@ -1,5 +1,9 @@
 //! What a transport must do, and what the service state machine knows about it.
 
+mod sendq;
+
+pub use sendq::{Front, GATE_BUCKETS, SendQueue, SendStats};
+
 use crate::page::{PagePool, XdrBuf};
 use crate::record::{Record, RecordError, RecordReader};
 use crate::svc::OwnedRecord;
@@ -67,6 +71,8 @@ pub struct XprtCaps {
     pub congestion_control: bool,
     /// Largest bulk payload, in bytes.
     pub max_payload: u32,
+    /// Sends lent bytes ([`Lent`](crate::page::Lent)) without copying them into pages.
+    pub lends: bool,
 }
 
 /// Event bits. An event only sets bits and queues the transport.
@@ -223,9 +229,20 @@ pub trait Xprt {
         XprtStats::default()
     }
 
-    /// The release-context hook: gives every page whose gate has opened back to `pool`, in one batch. Called after
-    /// every turn and for every completion event; finding nothing to do is normal.
-    fn release_ctxt(&mut self, pool: &mut PagePool);
+    /// Pages that the network still refers to, though it took their bytes. A transport whose peer has finished lives on
+    /// until there are none.
+    fn outstanding(&self) -> usize {
+        0
+    }
+
+    /// What it sent, and how; `None` if it does not count.
+    fn send_stats(&self) -> Option<&SendStats> {
+        None
+    }
+
+    /// The release-context hook: gives every page whose gate has opened back to `pool`, in one batch; how many. Called
+    /// after every turn, and with `event` when completions were announced; finding nothing to do is normal.
+    fn release_ctxt(&mut self, event: bool, pool: &mut PagePool) -> usize;
 
     /// Ends the transport: no more events, all pages back to `pool`.
     fn detach(&mut self, pool: &mut PagePool);
@@ -272,8 +289,16 @@ impl<X: Xprt + ?Sized> Xprt for Box<X> {
         (**self).take_stats()
     }
 
-    fn release_ctxt(&mut self, pool: &mut PagePool) {
-        (**self).release_ctxt(pool);
+    fn outstanding(&self) -> usize {
+        (**self).outstanding()
+    }
+
+    fn send_stats(&self) -> Option<&SendStats> {
+        (**self).send_stats()
+    }
+
+    fn release_ctxt(&mut self, event: bool, pool: &mut PagePool) -> usize {
+        (**self).release_ctxt(event, pool)
     }
 
     fn detach(&mut self, pool: &mut PagePool) {

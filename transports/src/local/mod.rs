@@ -19,7 +19,7 @@ pub(crate) const CLASS: XprtClass =
     XprtClass { scheme: "local", listen, connect: crate::clnt::local::connect };
 
 const CAPS: XprtCaps =
-    XprtCaps { class: "local", stream: true, congestion_control: true, max_payload: 1 << 20 };
+    XprtCaps { class: "local", stream: true, congestion_control: true, max_payload: 1 << 20, lends: true };
 
 struct LocalListener {
     socket: mio::net::UnixListener,

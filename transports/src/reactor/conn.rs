@@ -4,7 +4,9 @@ use crate::class::PolledXprt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use sunrpc::page::{PagePool, XdrBuf};
-use sunrpc::xprt::{PeerAddr, RecordSink, Recv, Room, Route, Xprt, XprtCaps, XprtError, XprtId, XprtStats};
+use sunrpc::xprt::{
+    PeerAddr, RecordSink, Recv, Room, Route, SendStats, Xprt, XprtCaps, XprtError, XprtId, XprtStats,
+};
 
 /// Connection counts of a server, shared by acceptor and workers. Only counters: nothing is decided by reading two
 /// of them together.
@@ -164,8 +166,16 @@ impl Xprt for Managed {
         self.x.take_stats()
     }
 
-    fn release_ctxt(&mut self, pool: &mut PagePool) {
-        self.x.release_ctxt(pool);
+    fn outstanding(&self) -> usize {
+        self.x.outstanding()
+    }
+
+    fn send_stats(&self) -> Option<&SendStats> {
+        self.x.send_stats()
+    }
+
+    fn release_ctxt(&mut self, event: bool, pool: &mut PagePool) -> usize {
+        self.x.release_ctxt(event, pool)
     }
 
     fn detach(&mut self, pool: &mut PagePool) {

@@ -16,7 +16,7 @@ mod spin;
 mod stats;
 mod worker;
 
-use crate::class::{self, Endpoint, ListenError, PolledXprt};
+use crate::class::{self, Endpoint, ListenError, PolledXprt, SendOptions, Zerocopy};
 use acceptor::{Acceptor, ConnLimits};
 use conn::{ConnState, Managed, Totals};
 use helpers::Helpers;
@@ -69,6 +69,7 @@ pub struct Builder {
     max_pages: usize,
     drc: DrcLimits,
     spin: Duration,
+    send: SendOptions,
 }
 
 impl std::fmt::Debug for Builder {
@@ -212,6 +213,13 @@ impl Builder {
         self
     }
 
+    /// Whether large replies over TCP are sent by reference to their pages. Off by default: what the kernel copies all
+    /// the same, as on loopback, costs more that way.
+    pub fn zerocopy(mut self, when: Zerocopy) -> Self {
+        self.send.zerocopy = when;
+        self
+    }
+
     /// Makes the server. Endpoints are open already; calls wait in the kernel until [`Server::run`].
     pub fn build(mut self) -> Result<Server, ServeError> {
         if self.endpoints.is_empty() {
@@ -254,6 +262,7 @@ impl Server {
             max_pages: 262_144,
             drc: DrcLimits::default(),
             spin: Duration::ZERO,
+            send: SendOptions::default(),
         }
     }
 
@@ -298,6 +307,7 @@ impl Server {
             workers.push(mailbox.clone());
             let (programs, depot, helpers) = (b.programs.clone(), depot.clone(), helpers.clone());
             let (ready, limits, pin, drc) = (ready_tx.clone(), b.limits, b.pin, drc.clone());
+            let send = b.send;
             joins.push(thread::Builder::new().name(format!("rpc-{i}")).spawn(move || {
                 if pin {
                     pin_to(i);
@@ -310,7 +320,7 @@ impl Server {
                 let _ = ready.send(Ok(()));
                 drop(ready);
                 let spinner = Spinner::new(spin);
-                WorkerThread { poll, svc, mailbox, start, spinner, board }.run();
+                WorkerThread { poll, svc, mailbox, send, start, spinner, board }.run();
             })?);
         }
         let mut helper_joins = Vec::new();

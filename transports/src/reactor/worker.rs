@@ -4,6 +4,7 @@ use super::conn::Managed;
 use super::mailbox::{Msg, WorkerMailbox};
 use super::spin::{Spinner, spin};
 use super::stats::{Board, ServerStats};
+use crate::class::SendOptions;
 use mio::{Events, Interest, Poll, Token};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,6 +23,7 @@ pub(super) struct WorkerThread {
     pub(super) poll: Poll,
     pub(super) svc: SvcWorker<Managed>,
     pub(super) mailbox: Arc<WorkerMailbox>,
+    pub(super) send: SendOptions,
     /// When the server started: zero of the clock that all its threads share.
     pub(super) start: Instant,
     pub(super) spinner: Spinner,
@@ -77,7 +79,7 @@ impl WorkerThread {
                     set |= bits::WSPACE;
                 }
                 if ev.is_error() {
-                    set |= bits::ERRQ | bits::HUP | bits::DATA;
+                    set |= bits::ERRQ;
                 }
                 if ev.is_read_closed() || ev.is_write_closed() {
                     set |= bits::HUP | bits::DATA;
@@ -137,7 +139,8 @@ impl WorkerThread {
         self.board.show(&ServerStats { svc, sleeps, spins, spin_hits, wakeups });
     }
 
-    fn adopt(&mut self, x: Managed, now: u64) {
+    fn adopt(&mut self, mut x: Managed, now: u64) {
+        x.x.configure(&self.send);
         let state = x.state.clone();
         let id = self.svc.add(x, now);
         state.set_id(id);

@@ -13,7 +13,7 @@ use sunrpc::xprt::{PeerAddr, XprtCaps};
 pub(crate) const CLASS: XprtClass = XprtClass { scheme: "tcp", listen, connect: crate::clnt::tcp::connect };
 
 const CAPS: XprtCaps =
-    XprtCaps { class: "tcp", stream: true, congestion_control: true, max_payload: 1 << 20 };
+    XprtCaps { class: "tcp", stream: true, congestion_control: true, max_payload: 1 << 20, lends: true };
 
 /// Connections that the kernel keeps for us while the acceptor is busy.
 const BACKLOG: i32 = 1024;

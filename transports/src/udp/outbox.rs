@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{IpAddr, SocketAddr};
-use sunrpc::page::{PagePool, PageSpan, XdrBuf};
+use sunrpc::page::{PagePool, PageSpan, Span, XdrBuf};
 use sunrpc::xprt::{PeerAddr, Route};
 use sunrpc_sys::datagram::{BATCH, Outgoing};
 
@@ -49,10 +49,13 @@ impl Outbox {
 
     /// Queues a reply; its pages move.
     pub(super) fn push(&mut self, reply: &mut XdrBuf, route: &Route) {
-        let (pieces, bytes) = (reply.spans().len(), reply.len());
-        let before = self.pages.len();
-        self.pages.extend(reply.drain());
-        debug_assert_eq!(self.pages.len(), before + pieces);
+        let (before, bytes) = (self.pages.len(), reply.len());
+        self.pages.extend(reply.drain().filter_map(|s| match s {
+            Span::Page(s) => Some(s),
+            // Nobody lends to this class (`XprtCaps::lends`).
+            Span::Lent(_) => None,
+        }));
+        let pieces = self.pages.len() - before;
         let peer = match route.peer {
             PeerAddr::Inet(a) => a,
             // No such route comes from here; `flush` drops what nobody can be sent.

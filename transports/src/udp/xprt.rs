@@ -15,8 +15,13 @@ use sunrpc_sys::datagram::{self, BATCH, Inbox, Received};
 /// Largest bulk payload: with all around it, it fits into a datagram twice.
 pub(super) const MAX_PAYLOAD: u32 = 32 << 10;
 
-const CAPS: XprtCaps =
-    XprtCaps { class: "udp", stream: false, congestion_control: false, max_payload: MAX_PAYLOAD };
+const CAPS: XprtCaps = XprtCaps {
+    class: "udp",
+    stream: false,
+    congestion_control: false,
+    max_payload: MAX_PAYLOAD,
+    lends: false,
+};
 
 /// Bytes of the shortest message: transaction id and type.
 const SHORTEST: usize = 8;
@@ -132,8 +137,9 @@ impl Xprt for UdpXprt {
         XprtStats { ignored: std::mem::take(&mut self.ignored), unsent: self.outbox.take_unsent() }
     }
 
-    fn release_ctxt(&mut self, _pool: &mut PagePool) {
+    fn release_ctxt(&mut self, _event: bool, _pool: &mut PagePool) -> usize {
         // Pages leave in `flush`, as the kernel copies them.
+        0
     }
 
     fn detach(&mut self, pool: &mut PagePool) {

@@ -13,9 +13,11 @@
 //! | [`attr`] | mode, owner, times, access checks |
 //! | [`cred`] | a thread's file-system identity and capabilities |
 //! | [`datagram`] | datagrams in batches, with the address they were sent to |
+//! | [`pipe`] | page-cache pages from a file to a socket |
 //! | [`poll`] | waiting for one descriptor |
 //! | [`slab`] | anonymous memory that a page pool carves up |
 //! | [`thread`] | CPU affinity, limits, resource use |
+//! | [`zerocopy`] | sends by reference, and their completions |
 
 pub mod attr;
 pub mod cred;
@@ -24,7 +26,9 @@ pub mod dir;
 pub mod handle;
 pub mod io;
 pub mod open;
+pub mod pipe;
 pub mod poll;
 pub mod slab;
 pub mod stat;
 pub mod thread;
+pub mod zerocopy;

@@ -95,6 +95,11 @@ impl Stat {
             .then_some((self.0.stx_btime.tv_sec, self.0.stx_btime.tv_nsec))
     }
 
+    /// Its contents are mapped from the device, without a page cache (`STATX_ATTR_DAX`).
+    pub fn is_dax(&self) -> bool {
+        self.0.stx_attributes & libc::STATX_ATTR_DAX as u64 != 0
+    }
+
     /// Id of the mount (as in /proc/self/mountinfo); `None` before Linux 5.8.
     pub fn mount_id(&self) -> Option<u64> {
         (self.0.stx_mask & libc::STATX_MNT_ID != 0).then_some(self.0.stx_mnt_id)

@@ -13,6 +13,7 @@
 //! | `names` | looking up, making, renaming, removing |
 //! | `listing` | reading directories |
 //! | `data` | reading, writing, committing |
+//! | `lend` | page-cache pages lent to replies |
 //! | `attrs` | attributes, access rights, space |
 //! | `sync` | stable storage |
 //!
@@ -34,6 +35,7 @@ mod data;
 mod handle;
 mod ident;
 mod known;
+mod lend;
 mod listing;
 mod map;
 mod names;
@@ -214,6 +216,10 @@ impl Vfs for Worker {
         bufs: &mut [IoSliceMut<'_>],
     ) -> VfsResult<ReadDone> {
         op!(self, cx, obj, self.do_read(cx, obj, offset, bufs))
+    }
+
+    fn lend(&mut self, cx: &Cx<'_>, obj: &Handle, offset: u64, len: usize) -> VfsResult<Option<LendDone>> {
+        op!(self, cx, obj, self.do_lend(cx, obj, offset, len))
     }
 
     fn write(

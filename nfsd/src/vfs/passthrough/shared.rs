@@ -29,6 +29,8 @@ pub struct PassthroughOptions {
     pub unprivileged: bool,
     /// Descriptors that one thread keeps open; by default 1024, or a share of the process's limit.
     pub max_open: Option<usize>,
+    /// Copies all that is read, instead of lending large pieces from the page cache where the file system can.
+    pub no_splice: bool,
 }
 
 /// Why a directory cannot be served.
@@ -104,6 +106,8 @@ pub(super) struct Shared {
     pub(super) by_handle: bool,
     /// A link count of 0 means that the object is gone (not so on some FUSE file systems).
     pub(super) counts_links: bool,
+    /// Large reads lend pages of the page cache.
+    pub(super) lend: AtomicBool,
     pub(super) no_nowait_read: AtomicBool,
     pub(super) no_nowait_write: AtomicBool,
     pub(super) map: Option<Map>,
@@ -152,6 +156,7 @@ impl Shared {
             own_uid,
             by_handle,
             counts_links: st.nlink() != 0,
+            lend: AtomicBool::new(!opts.no_splice && super::lend::lends(fs.magic)),
             no_nowait_read: AtomicBool::new(false),
             no_nowait_write: AtomicBool::new(false),
             map,

@@ -85,7 +85,13 @@ impl Local {
             service: Service::attach(programs).unwrap(),
             pool: PagePool::standalone(),
             mailbox: Arc::default(),
-            caps: XprtCaps { class: "local", stream: false, congestion_control: true, max_payload: 1 << 20 },
+            caps: XprtCaps {
+                class: "local",
+                stream: false,
+                congestion_control: true,
+                max_payload: 1 << 20,
+                lends: false,
+            },
             waited: 0,
         }
     }
