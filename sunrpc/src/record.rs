@@ -243,6 +243,16 @@ impl RecordReader {
         Record { head: &self.head, spans: &self.spans }
     }
 
+    /// Takes the pages of the collected record out for a while.
+    pub(crate) fn take_spans(&mut self) -> Vec<PageSpan> {
+        std::mem::take(&mut self.spans)
+    }
+
+    /// Puts them back, or what is left of them.
+    pub(crate) fn put_spans(&mut self, spans: Vec<PageSpan>) {
+        self.spans = spans;
+    }
+
     /// Takes the collected record out, to be owned elsewhere.
     pub fn take_collected(&mut self) -> (Vec<u8>, Vec<PageSpan>) {
         self.total = 0;

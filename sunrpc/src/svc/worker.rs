@@ -7,7 +7,7 @@
 use super::job::{Delivery, Job, Mailbox, Offload, Reply, Work};
 use super::service::{Disposition, Env, Service};
 use crate::mutate;
-use crate::page::{PAGE_SIZE, PagePool, PageWriter, XdrBuf};
+use crate::page::{PAGE_SIZE, PagePool, PageWriter, RecordPages, XdrBuf};
 use crate::xdr::XdrWrite;
 use crate::xprt::{
     Incoming, PeerAddr, RecordSink, Recv, Room, Route, Xprt, XprtCaps, XprtError, XprtId, XprtStats, bits,
@@ -623,7 +623,17 @@ impl RecordSink for Turn<'_> {
         };
         let r = rec.record();
         self.bytes += r.head.len() + r.spans.len() * PAGE_SIZE;
-        match self.service.process(r, &env, None, self.out, pool) {
+        let done = match &mut *rec {
+            Incoming::Collected(reader) if !reader.collected().spans.is_empty() => {
+                let pages = RecordPages::new(reader.take_spans(), pool);
+                let head = reader.collected().head;
+                let done = self.service.process_owned(head, &pages, &env, None, self.out, pool);
+                reader.put_spans(pages.into_spans(pool));
+                done
+            }
+            rec => self.service.process(rec.record(), &env, None, self.out, pool),
+        };
+        match done {
             Disposition::Reply { validated } => self.validated |= validated,
             Disposition::Nothing => {}
             Disposition::Later { validated } => {
