@@ -12,6 +12,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("plain-close", "4: a connection closes only when the network refers to no page"),
     ("linger-not", "4: replies on their way are not cut off because the peer finished sending"),
     ("scan-all", "8: a scan ends at the first context that is not ready"),
+    ("promise-first", "14: a record is as long as its mark says"),
     ("lend-protected", "15: what a reply's signature covers cannot change"),
     ("release-early", "13: release runs after the reply is on its way"),
     ("release-twice", "13: release runs once"),

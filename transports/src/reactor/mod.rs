@@ -31,6 +31,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use sunrpc::auth::AuthFlavor;
 use sunrpc::drc::{Drc, DrcLimits, DrcStats};
 use sunrpc::page::{PageDepot, PagePool, PageSource};
 use sunrpc::svc::{Program, Service, SvcLimits, SvcWorker};
@@ -70,7 +71,11 @@ pub struct Builder {
     drc: DrcLimits,
     spin: Duration,
     send: SendOptions,
+    flavors: Vec<NewFlavor>,
 }
+
+/// Makes a thread's instance of a flavor.
+type NewFlavor = Arc<dyn Fn() -> Box<dyn AuthFlavor> + Send + Sync>;
 
 impl std::fmt::Debug for Builder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -213,6 +218,13 @@ impl Builder {
         self
     }
 
+    /// Understands a further flavor; `new` makes an instance for each worker and helper. AUTH_NONE and AUTH_SYS are
+    /// always understood.
+    pub fn flavor(mut self, new: impl Fn() -> Box<dyn AuthFlavor> + Send + Sync + 'static) -> Self {
+        self.flavors.push(Arc::new(new));
+        self
+    }
+
     /// Whether large replies over TCP are sent by reference to their pages. Off by default: what the kernel copies all
     /// the same, as on loopback, costs more that way.
     pub fn zerocopy(mut self, when: Zerocopy) -> Self {
@@ -263,6 +275,7 @@ impl Server {
             drc: DrcLimits::default(),
             spin: Duration::ZERO,
             send: SendOptions::default(),
+            flavors: Vec::new(),
         }
     }
 
@@ -305,14 +318,15 @@ impl Server {
             let poll = Poll::new()?;
             let mailbox = Arc::new(WorkerMailbox::new(Waker::new(poll.registry(), WAKE)?));
             workers.push(mailbox.clone());
-            let (programs, depot, helpers) = (b.programs.clone(), depot.clone(), helpers.clone());
+            let (programs, flavors) = (b.programs.clone(), b.flavors.clone());
+            let (depot, helpers) = (depot.clone(), helpers.clone());
             let (ready, limits, pin, drc) = (ready_tx.clone(), b.limits, b.pin, drc.clone());
             let send = b.send;
             joins.push(thread::Builder::new().name(format!("rpc-{i}")).spawn(move || {
                 if pin {
                     pin_to(i);
                 }
-                let service = match attach(&programs, drc) {
+                let service = match attach(&programs, &flavors, drc) {
                     Ok(s) => s,
                     Err(e) => return drop(ready.send(Err(e))),
                 };
@@ -325,10 +339,11 @@ impl Server {
         }
         let mut helper_joins = Vec::new();
         for i in 0..n_helpers {
-            let (programs, depot, helpers) = (b.programs.clone(), depot.clone(), helpers.clone());
+            let (programs, flavors) = (b.programs.clone(), b.flavors.clone());
+            let (depot, helpers) = (depot.clone(), helpers.clone());
             let (ready, drc) = (ready_tx.clone(), drc.clone());
             helper_joins.push(thread::Builder::new().name(format!("rpc-help-{i}")).spawn(
-                move || match attach(&programs, drc) {
+                move || match attach(&programs, &flavors, drc) {
                     Ok(s) => {
                         let _ = ready.send(Ok(()));
                         drop(ready);
@@ -402,9 +417,11 @@ impl Server {
 /// The calling thread's entry into the programs.
 fn attach(
     programs: &[Arc<dyn Program>],
+    flavors: &[NewFlavor],
     drc: Option<Arc<Drc>>,
 ) -> Result<Service, Box<dyn std::error::Error + Send + Sync>> {
     let mut service = Service::attach(programs)?;
+    flavors.iter().for_each(|new| service.add_flavor(new()));
     if let Some(drc) = drc {
         service.set_duplicate_cache(drc);
     }
