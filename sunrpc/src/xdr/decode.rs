@@ -29,28 +29,34 @@ pub struct Decoder<'a> {
     pos: usize,
     /// Bytes of the record that lie in `spans`.
     paged: usize,
-    spans: &'a [PageSpan],
-    /// Instead of `spans`: pages that an owned payload may take.
-    own: Option<&'a RecordPages>,
+    spans: Spans<'a>,
     depth: u8,
+}
+
+/// Where the pages of a record are. As small as the slice alone: lists of borrowed values hold cursors.
+#[derive(Debug, Clone, Copy)]
+enum Spans<'a> {
+    Lent(&'a [PageSpan]),
+    /// An owned payload may take them.
+    Own(&'a RecordPages),
 }
 
 impl<'a> Decoder<'a> {
     /// A cursor at the start of a contiguous record.
     #[inline]
     pub fn new(head: &'a [u8]) -> Self {
-        Decoder { head, pos: 0, paged: 0, spans: &[], own: None, depth: 0 }
+        Decoder { head, pos: 0, paged: 0, spans: Spans::Lent(&[]), depth: 0 }
     }
 
     /// A cursor over a record whose first bytes are `head` and whose remainder lies in `spans`.
     pub fn with_pages(head: &'a [u8], spans: &'a [PageSpan]) -> Self {
         let paged = spans.iter().map(|s| s.len()).sum();
-        Decoder { head, pos: 0, paged, spans, own: None, depth: 0 }
+        Decoder { head, pos: 0, paged, spans: Spans::Lent(spans), depth: 0 }
     }
 
     /// A cursor over a record whose first bytes are `head`, and whose pages an owned payload may take with it.
     pub fn with_record(head: &'a [u8], pages: &'a RecordPages) -> Self {
-        Decoder { head, pos: 0, paged: pages.bytes(), spans: &[], own: Some(pages), depth: 0 }
+        Decoder { head, pos: 0, paged: pages.bytes(), spans: Spans::Own(pages), depth: 0 }
     }
 
     /// Bytes not yet consumed, payload pages included.
@@ -73,7 +79,10 @@ impl<'a> Decoder<'a> {
 
     /// The pages behind the head.
     pub(crate) fn spans(&self) -> &'a [PageSpan] {
-        self.own.map_or(self.spans, RecordPages::lend)
+        match self.spans {
+            Spans::Lent(spans) => spans,
+            Spans::Own(pages) => pages.lend(),
+        }
     }
 
     /// Bytes of the head consumed since `start`, an earlier [`position`](Self::position).
@@ -216,7 +225,7 @@ impl<'a> Decoder<'a> {
 
     /// The same for an owned payload, if it can take the pages that it ends in; else nothing is consumed.
     pub(crate) fn take_payload(&mut self, max: u32) -> Option<Pages> {
-        let own = self.own?;
+        let Spans::Own(own) = self.spans else { return None };
         let mut ahead = self.clone();
         let len = ahead.u32().ok().filter(|len| *len <= max)? as usize;
         let in_head = ahead.rest();
