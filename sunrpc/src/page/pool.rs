@@ -2,6 +2,7 @@
 
 use super::taken::Home;
 use super::{PAGE_SIZE, Page};
+use crate::mutate;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -181,7 +182,7 @@ impl PagePool {
     /// promised and the caller must not start what needs them.
     #[inline]
     pub fn ensure(&mut self, n: usize) -> bool {
-        self.free.len() >= n || self.refill(n)
+        self.free.len() >= n || self.refill(n) || mutate::on("half-filled")
     }
 
     #[cold]
@@ -231,7 +232,7 @@ impl PagePool {
             return;
         }
         self.free.push(page);
-        if self.free.len() > HELD_MAX {
+        if self.free.len() > HELD_MAX && !mutate::on("no-cap") {
             self.spill();
         }
     }
@@ -249,7 +250,7 @@ impl PagePool {
         self.reclaim();
         let surplus = self.low.min(self.free.len()) / 2;
         self.low = self.free.len() - surplus;
-        if surplus >= 16 {
+        if surplus >= 16 && !mutate::on("no-trim") {
             self.stats.trimmed += surplus as u64;
             self.depot.retire(self.free.drain(..surplus));
         }

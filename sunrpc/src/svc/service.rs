@@ -407,7 +407,7 @@ impl Service {
             cred,
             peer: &env.route.peer,
             caps: env.caps,
-            blocking: env.blocking,
+            blocking: env.blocking || mutate::on("inline-blocking"),
             private: private && !mutate::on("lend-protected"),
             mailbox: env.mailbox,
             xprt: env.xprt,

@@ -236,7 +236,9 @@ impl<X: Xprt> SvcWorker<X> {
         let Some(e) = self.xprts.get_mut(d.to.slot as usize).filter(|e| e.generation == d.to.generation)
         else {
             self.stats.orphaned += 1;
-            if let Reply::Pages(mut buf) = d.reply {
+            if let Reply::Pages(mut buf) = d.reply
+                && !mutate::on("lose-orphan")
+            {
                 buf.recycle(&mut self.room.pool);
             }
             return;
@@ -400,6 +402,7 @@ impl<X: Xprt> SvcWorker<X> {
             }
             match r {
                 _ if not_a_call => failed = Some(XprtError::NotACall),
+                Ok(Recv::More) if mutate::on("data-cleared") => {}
                 Ok(Recv::More) => e.bits |= bits::DATA,
                 Ok(Recv::Drained) if hup => {
                     // The event said that the peer is gone, yet the read found neither data nor its end.
@@ -424,7 +427,7 @@ impl<X: Xprt> SvcWorker<X> {
             self.stats.ignored += ignored;
             self.stats.unsent += unsent;
         }
-        if e.x.queued() >= e.send_queue {
+        if e.x.queued() >= e.send_queue && !mutate::on("no-backpressure") {
             e.throttled = true;
         }
         if e.x.queued() == 0 || e.x.sent() != e.sent {

@@ -33,6 +33,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use sunrpc::auth::AuthFlavor;
 use sunrpc::drc::{Drc, DrcLimits, DrcStats};
+use sunrpc::mutate;
 use sunrpc::page::{PageDepot, PagePool, PageSource};
 use sunrpc::svc::{Program, Service, SvcLimits, SvcWorker};
 use worker::{WAKE, WorkerThread};
@@ -422,6 +423,7 @@ fn attach(
 ) -> Result<Service, Box<dyn std::error::Error + Send + Sync>> {
     let mut service = Service::attach(programs)?;
     flavors.iter().for_each(|new| service.add_flavor(new()));
+    let drc = if mutate::on("drc-per-worker") { Some(Drc::new(DrcLimits::default())) } else { drc };
     if let Some(drc) = drc {
         service.set_duplicate_cache(drc);
     }

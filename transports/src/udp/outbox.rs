@@ -94,7 +94,8 @@ impl Outbox {
             let mut batch = self.tx.iter().take(BATCH).map_while(|w| {
                 let (pieces, later) = rest.split_at_checked(w.pieces)?;
                 rest = later;
-                Some(Outgoing { pieces, peer: w.peer, local: w.local })
+                let local = w.local.filter(|_| !sunrpc::mutate::on("no-pktinfo"));
+                Some(Outgoing { pieces, peer: w.peer, local })
             });
             let r = send(&mut batch);
             drop(iov);
