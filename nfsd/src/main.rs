@@ -65,6 +65,7 @@ fn serve(s: &Settings, args: ServeArgs) -> Result<(), Box<dyn Error>> {
         .program(Nfs3::new(shared.clone()))
         .program(Mount::new(shared.clone()))
         .threads(s.threads)
+        .spin(s.spin)
         .zerocopy(match s.zerocopy {
             ZerocopyArg::Off => Zerocopy::Off,
             ZerocopyArg::Auto => Zerocopy::Auto,

@@ -65,6 +65,7 @@ fn differences(old: &Settings, new: &Settings) -> Vec<String> {
     };
     note(old.listen != new.listen, "listen");
     note(old.threads != new.threads, "threads");
+    note(old.spin != new.spin, "spin");
     note(old.state_dir != new.state_dir, "state_dir");
     note(old.rpcbind != new.rpcbind, "rpcbind");
     note(old.zerocopy != new.zerocopy, "zerocopy");

@@ -13,6 +13,7 @@ use crate::vfs::{VfsError, VfsResult};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use sunrpc::mutate;
 use sunrpc::page::PAGE_SIZE;
 use sunrpc_sys::io::{self as file, Rwf};
 use sunrpc_sys::stat;
@@ -134,7 +135,8 @@ impl Worker {
             };
             // From what was read, not what was asked for: the file may end before.
             let from = (at - start) as usize;
-            let got = buf.get(from..n.min((stop - start) as usize)).unwrap_or_default();
+            let wanted = if mutate::on("direct-untrimmed") { n } else { n.min((stop - start) as usize) };
+            let got = buf.get(from..wanted).unwrap_or_default();
             scatter(got, bufs, done);
             done += got.len();
             let (got, ended) = (got.len(), n < len && n % align != 0);

@@ -9,6 +9,7 @@ use crate::vfs::{Handle, Work};
 use rustc_hash::FxHashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
+use sunrpc::mutate;
 use sunrpc_sys::io as file;
 
 /// Bytes written that are worth a kick: fewer would make small requests to the device.
@@ -50,7 +51,8 @@ impl Kicks {
         let (from, to) = p.range.unwrap_or((start, end));
         p.range = Some((from.min(start), to.max(end)));
         p.bytes = p.bytes.saturating_add(len);
-        if p.running || p.bytes < KICK_BYTES {
+        let running = p.running && !mutate::on("kick-many");
+        if running || p.bytes < KICK_BYTES {
             return None;
         }
         (p.running, p.bytes) = (true, 0);
