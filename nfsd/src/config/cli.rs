@@ -43,10 +43,12 @@ Configuration file (every key is optional but `path`):
   anongid = 65534
   sync = true                       # false loses acknowledged changes in a crash
   sec = [\"sys\", \"none\"]             # accepted flavors, preferred first
-  read = \"buffered\"                 # or \"dontcache\", \"direct\"; SIGHUP applies a change of these four
+  read = \"buffered\"                 # or \"dontcache\", \"direct\"
   write = \"buffered\"                # or \"dontcache\", \"direct\", \"hybrid\"
   writeback_kick = \"off\"            # or \"after_reply\": begin to write before COMMIT
   splice = \"auto\"                   # or \"off\": copy all that is read
+
+SIGHUP: reads the file again and applies read, write, writeback_kick and splice.
 
 State directory: the key that protects file handles, and the numbers of exports.
 Lose it, and clients must unmount and mount again.

@@ -361,3 +361,44 @@ fn in_every_mode_a_file_holds_what_was_written() {
         }
     }
 }
+
+#[test]
+fn neighbours_that_share_pages_do_not_lose_each_others_bytes() {
+    const THREADS: usize = 4;
+    const SLICE: usize = 5000;
+    for (read, write) in [
+        (ReadMode::Buffered, WriteMode::Direct),
+        (ReadMode::Direct, WriteMode::Direct),
+        (ReadMode::Direct, WriteMode::Hybrid),
+    ] {
+        let Some(mut rig) = on_disk(IoModes { read, write, kick: true, splice: true }) else { return };
+        let h = rig.create(&rig.root.clone(), "f", 0o666).unwrap().handle;
+        let shared = &rig.backend.shared;
+        // Slices of all threads alternate, and are no multiples of any block: each has a neighbour in its pages.
+        std::thread::scope(|s| {
+            for t in 0..THREADS {
+                s.spawn(move || {
+                    let mut fs = Worker::new(shared.clone());
+                    let me = ident(0, 0);
+                    let cx = Cx { ident: &me, blocking: true, sync: false, owner_override: true };
+                    let mut rng = Rng(77 + t as u64);
+                    for round in 0..300 {
+                        let n = rng.below(40) * THREADS + t;
+                        let (at, data) = ((n * SLICE) as u64, bytes(SLICE, rng.next()));
+                        fs.write(&cx, &h, at, &[IoSlice::new(&data)], Stability::Unstable).unwrap();
+                        if round % 20 == 0 {
+                            fs.commit(&cx, &h, 0, 0).unwrap();
+                        }
+                        fs.after_reply().into_iter().for_each(|w| w());
+                        let mut got = vec![0; SLICE];
+                        let done = fs.read(&cx, &h, at, &mut [IoSliceMut::new(&mut got)]).unwrap();
+                        assert!(
+                            done.len == SLICE && got == data,
+                            "{read:?} {write:?} thread {t} round {round}"
+                        );
+                    }
+                });
+            }
+        });
+    }
+}
