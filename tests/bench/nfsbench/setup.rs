@@ -40,6 +40,12 @@ impl Rpc {
         Ok(self.socket)
     }
 
+    /// The socket, for bytes of one's own between calls.
+    #[allow(dead_code)] // for the program that shares this file
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
     /// A call of `procedure`, to be filled with arguments.
     pub(crate) fn call(&self, prog: u32, procedure: u32) -> Enc {
         xdr::call(Some(self.caller), prog, procedure)
