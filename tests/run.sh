@@ -52,5 +52,8 @@ fi
 step "tests"
 cargo test --workspace --all-features --locked
 
+step "faults that the tests have to notice"
+bash tests/mutations/run.sh
+
 step "commands of the documents"
 bash tests/docs.sh

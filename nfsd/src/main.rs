@@ -60,6 +60,7 @@ fn serve(s: &Settings) -> Result<(), Box<dyn Error>> {
         .program(Nfs3::new(shared.clone()))
         .program(Mount::new(shared.clone()))
         .threads(s.threads)
+        .spin(s.spin)
         .zerocopy(match s.zerocopy {
             ZerocopyArg::Off => Zerocopy::Off,
             ZerocopyArg::Auto => Zerocopy::Auto,

@@ -25,4 +25,4 @@ mod udp;
 mod client_manual {}
 
 pub use class::{ConnectError, ListenError, SendOptions, Zerocopy, connect};
-pub use reactor::{Builder, Handle, ServeError, Server};
+pub use reactor::{Builder, Handle, SPIN_AUTO, ServeError, Server, ServerStats};

@@ -82,6 +82,7 @@ fn flags_reach_every_export() {
 const FULL: &str = r#"
 listen = ["tcp://127.0.0.1:3049"]
 threads = 2
+spin = 120
 state_dir = "/var/tmp/state"
 rpcbind = "embedded"
 
@@ -107,6 +108,7 @@ fn the_file_says_everything() {
     let p = Place::new();
     let s = p.load_file("", FULL).unwrap();
     assert_eq!((s.listen, s.threads), (vec!["tcp://127.0.0.1:3049".to_owned()], 2));
+    assert_eq!(s.spin, Duration::from_micros(120));
     assert_eq!(s.rpcbind, RpcbindMode::Embedded);
     assert_eq!(s.state_dir, Path::new("/var/tmp/state"));
     let [a, b] = &s.exports[..] else { panic!() };
@@ -132,11 +134,12 @@ fn flags_override_the_file() {
     let p = Place::new();
     let s = p
         .load_file(
-            "--listen tcp://[::1]:9 --threads 5 --state-dir @/s --squash root --clients ::1 --read-only",
+            "--listen tcp://[::1]:9 --threads 5 --spin auto --state-dir @/s --squash root --clients ::1 --read-only",
             FULL,
         )
         .unwrap();
     assert_eq!((s.listen, s.threads), (vec!["tcp://[::1]:9".to_owned()], 5));
+    assert_eq!(s.spin, SPIN_AUTO);
     assert_eq!(s.state_dir, Path::new(&p.expand("@/s")));
     for e in &s.exports {
         assert!(e.read_only && e.squash == Squash::Root);
@@ -184,6 +187,9 @@ fn mistakes_in_the_file_name_line_and_remedy() {
         ("[[export]]\npath = \"@/f\"\n".into(), "2: ", "not a directory"),
         (export("\n[[export]]\npath = \"@/l\""), "5: ", "twice"),
         ("threads = 0\n".into(), "1: ", "1 to 1024"),
+        ("\n\nspin = \"on\"\n".into(), "3: ", "auto"),
+        ("spin = 10001\n".into(), "1: ", "10000"),
+        ("spin = -1\n".into(), "1: ", "microseconds"),
         ("\nlisten = []\n".into(), "2: ", DEFAULT_LISTEN[0]),
         ("listen = [\"2049\"]\n".into(), "1: ", "SCHEME://ADDRESS"),
         ("listen = [\"tcp://[::]:1\", \"tcp://[::]:1\"]\n".into(), "1: ", "twice"),
@@ -203,6 +209,7 @@ fn mistakes_in_flags_name_the_flag() {
     let cases = [
         ("--clients ten @/a", "--clients: ", "names no clients"),
         ("--clients , @/a", "--clients: ", "localhost"),
+        ("--spin of @/a", "--spin: ", "off"),
         ("--threads 2000 @/a", "--threads: ", "1024"),
         ("--listen 2049 @/a", "--listen: ", "SCHEME://ADDRESS"),
         ("@/none", "DIR: ", "exists"),

@@ -36,14 +36,13 @@ impl InProcess {
     pub fn start_with(exports: Vec<Arc<Export>>, tune: impl FnOnce(Builder) -> Builder) -> InProcess {
         let table = ExportTable::new(exports, 1).unwrap().into_shared();
         let shared = Shared::new(table, FhCodec::with_key(&[9; 16])).unwrap();
-        let server = tune(Server::builder())
+        let server = Server::builder()
             .program(Nfs3::new(shared.clone()))
             .program(Mount::new(shared))
             .threads(2)
             .listen("tcp://127.0.0.1:0")
-            .unwrap()
-            .build()
             .unwrap();
+        let server = tune(server).build().unwrap();
         let port = server.urls()[0].rsplit(':').next().unwrap().parse().unwrap();
         let handle = server.handle();
         let join = Some(std::thread::spawn(move || server.run()));

@@ -8,6 +8,7 @@
 #[path = "../bugs/client.rs"]
 mod client;
 mod gates;
+mod held;
 #[allow(dead_code)]
 #[path = "../bugs/in_process.rs"]
 mod in_process;

@@ -12,6 +12,8 @@ mod acceptor;
 mod conn;
 mod helpers;
 mod mailbox;
+mod spin;
+mod stats;
 mod worker;
 
 use crate::class::{self, Endpoint, ListenError, PolledXprt, SendOptions, Zerocopy};
@@ -20,6 +22,10 @@ use conn::{ConnState, Managed, Totals};
 use helpers::Helpers;
 use mailbox::{Msg, WorkerMailbox};
 use mio::{Poll, Waker};
+pub use spin::SPIN_AUTO;
+use spin::Spinner;
+use stats::Board;
+pub use stats::ServerStats;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -27,6 +33,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use sunrpc::auth::AuthFlavor;
 use sunrpc::drc::{Drc, DrcLimits, DrcStats};
+use sunrpc::mutate;
 use sunrpc::page::{PageDepot, PagePool, PageSource};
 use sunrpc::svc::{Program, Service, SvcLimits, SvcWorker};
 use worker::{WAKE, WorkerThread};
@@ -63,6 +70,7 @@ pub struct Builder {
     conns: ConnLimits,
     max_pages: usize,
     drc: DrcLimits,
+    spin: Duration,
     send: SendOptions,
     flavors: Vec<NewFlavor>,
 }
@@ -85,6 +93,8 @@ pub struct Server {
     /// What receives datagrams, by worker.
     datagrams: Vec<Vec<Box<dyn PolledXprt>>>,
     drc: Option<Arc<Drc>>,
+    /// Where the workers show their counters.
+    boards: Arc<[Arc<Board>]>,
     stop: mpsc::Sender<Duration>,
     stopped: mpsc::Receiver<Duration>,
 }
@@ -100,12 +110,18 @@ impl std::fmt::Debug for Server {
 pub struct Handle {
     stop: mpsc::Sender<Duration>,
     drc: Option<Arc<Drc>>,
+    boards: Arc<[Arc<Board>]>,
 }
 
 impl Handle {
     /// What the duplicate request cache did so far; zeros if there is none.
     pub fn duplicate_cache(&self) -> DrcStats {
         self.drc.as_ref().map(|d| d.stats()).unwrap_or_default()
+    }
+
+    /// What the workers did so far.
+    pub fn stats(&self) -> ServerStats {
+        stats::sum(self.boards.iter().map(|b| &**b))
     }
 
     /// Stops accepting, finishes the calls in progress for at most `grace`, closes everything; then
@@ -159,6 +175,16 @@ impl Builder {
     /// Binds each worker to a core of its own.
     pub fn pin(mut self, yes: bool) -> Self {
         self.pin = yes;
+        self
+    }
+
+    /// How long a worker may poll without sleeping before it sleeps; zero, the default, is not at all. It does so only
+    /// while recent events came within that time of its going idle, so an idle server never spins. A lone client that
+    /// waits for each reply is then served without the cost of a wake-up, and a busy processor is the price:
+    /// [`SPIN_AUTO`] is a good limit where latency matters. Spins in vain make further ones rare, as where the client
+    /// needs the same processor.
+    pub fn spin(mut self, limit: Duration) -> Self {
+        self.spin = limit;
         self
     }
 
@@ -225,7 +251,8 @@ impl Builder {
         }
         let (stop, stopped) = mpsc::channel();
         let drc = (self.drc.bytes > 0).then(|| Drc::new(self.drc));
-        Ok(Server { builder: self, datagrams, drc, stop, stopped })
+        let boards = (0..self.threads).map(|_| Arc::default()).collect();
+        Ok(Server { builder: self, datagrams, drc, boards, stop, stopped })
     }
 
     /// Builds and runs.
@@ -247,6 +274,7 @@ impl Server {
             conns: ConnLimits { total: 65_536, per_peer: 32_768, unvalidated: 1024 },
             max_pages: 262_144,
             drc: DrcLimits::default(),
+            spin: Duration::ZERO,
             send: SendOptions::default(),
             flavors: Vec::new(),
         }
@@ -268,7 +296,7 @@ impl Server {
 
     /// A handle that stops the server.
     pub fn handle(&self) -> Handle {
-        Handle { stop: self.stop.clone(), drc: self.drc.clone() }
+        Handle { stop: self.stop.clone(), drc: self.drc.clone(), boards: self.boards.clone() }
     }
 
     /// Serves until [`Handle::stop`].
@@ -283,10 +311,11 @@ impl Server {
         let start = Instant::now();
         let stop = Arc::new(AtomicBool::new(false));
         let (ready_tx, ready_rx) = mpsc::channel();
+        let spin = b.spin;
 
         let mut workers = Vec::new();
         let mut joins: Vec<JoinHandle<()>> = Vec::new();
-        for i in 0..threads {
+        for (i, board) in self.boards.iter().cloned().enumerate() {
             let poll = Poll::new()?;
             let mailbox = Arc::new(WorkerMailbox::new(Waker::new(poll.registry(), WAKE)?));
             workers.push(mailbox.clone());
@@ -305,7 +334,8 @@ impl Server {
                 let svc = SvcWorker::new(service, PagePool::new(depot), limits, mailbox.clone(), helpers);
                 let _ = ready.send(Ok(()));
                 drop(ready);
-                WorkerThread { poll, svc, mailbox, send, start }.run();
+                let spinner = Spinner::new(spin);
+                WorkerThread { poll, svc, mailbox, send, start, spinner, board }.run();
             })?);
         }
         let mut helper_joins = Vec::new();
@@ -393,6 +423,7 @@ fn attach(
 ) -> Result<Service, Box<dyn std::error::Error + Send + Sync>> {
     let mut service = Service::attach(programs)?;
     flavors.iter().for_each(|new| service.add_flavor(new()));
+    let drc = if mutate::on("drc-per-worker") { Some(Drc::new(DrcLimits::default())) } else { drc };
     if let Some(drc) = drc {
         service.set_duplicate_cache(drc);
     }

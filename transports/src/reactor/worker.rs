@@ -2,6 +2,8 @@
 
 use super::conn::Managed;
 use super::mailbox::{Msg, WorkerMailbox};
+use super::spin::{Spinner, spin};
+use super::stats::{Board, ServerStats};
 use crate::class::SendOptions;
 use mio::{Events, Interest, Poll, Token};
 use std::sync::Arc;
@@ -24,6 +26,16 @@ pub(super) struct WorkerThread {
     pub(super) send: SendOptions,
     /// When the server started: zero of the clock that all its threads share.
     pub(super) start: Instant,
+    pub(super) spinner: Spinner,
+    pub(super) board: Arc<Board>,
+}
+
+/// What the thread itself counts.
+#[derive(Default)]
+struct Polls {
+    sleeps: u64,
+    spins: u64,
+    spin_hits: u64,
 }
 
 impl WorkerThread {
@@ -33,23 +45,31 @@ impl WorkerThread {
         let mut events = Events::with_capacity(EVENTS);
         let mut next_tick = TICK;
         let mut deadline: Option<Duration> = None;
+        let mut polls = Polls::default();
         loop {
-            let now = start.elapsed();
-            let timeout = if self.svc.has_ready() || !self.mailbox.may_sleep() {
-                Duration::ZERO
-            } else if self.svc.has_parked() || deadline.is_some() {
-                PARKED
-            } else {
-                next_tick.saturating_sub(now)
-            };
-            if let Err(e) = self.poll.poll(&mut events, Some(timeout))
-                && e.kind() != std::io::ErrorKind::Interrupted
-            {
-                // Nothing can be served without events; this does not happen with valid descriptors.
-                tracing::error!("poll failed: {e}");
-                std::thread::sleep(PARKED);
+            let idle = start.elapsed();
+            let busy = self.svc.has_ready() || self.mailbox.has_mail();
+            let waiting = self.svc.has_parked() || deadline.is_some();
+            let found = !busy && !waiting && self.spun(&mut events, &mut polls);
+            if !found {
+                let timeout = if busy || !self.mailbox.may_sleep() {
+                    Duration::ZERO
+                } else if waiting {
+                    PARKED
+                } else {
+                    polls.sleeps += 1;
+                    self.show(&polls);
+                    next_tick.saturating_sub(start.elapsed())
+                };
+                if let Err(e) = self.poll.poll(&mut events, Some(timeout))
+                    && e.kind() != std::io::ErrorKind::Interrupted
+                {
+                    // Nothing can be served without events; this does not happen with valid descriptors.
+                    tracing::error!("poll failed: {e}");
+                    std::thread::sleep(PARKED);
+                }
+                self.mailbox.woke();
             }
-            self.mailbox.woke();
             for ev in events.iter().filter(|ev| ev.token() != WAKE) {
                 let mut set = 0;
                 if ev.is_readable() {
@@ -67,6 +87,9 @@ impl WorkerThread {
                 self.svc.event(ev.token().0 as u32, set);
             }
             let now = start.elapsed();
+            if !busy && !waiting {
+                self.spinner.gap(now.saturating_sub(idle));
+            }
             let now_ms = now.as_millis() as u64;
             while let Some(msg) = self.mailbox.pop() {
                 match msg {
@@ -83,15 +106,37 @@ impl WorkerThread {
             self.svc.run(now_ms);
             if now >= next_tick {
                 self.svc.tick(now_ms);
+                self.show(&polls);
                 next_tick = now + TICK;
             }
             self.account();
             if deadline.is_some_and(|d| now >= d || (self.svc.quiet() && !self.svc.has_ready())) {
                 self.svc.close_all();
                 self.account();
+                self.show(&polls);
                 return;
             }
         }
+    }
+
+    /// Spins if that is likely to pay; true if something happened, and then `events` are from now.
+    fn spun(&mut self, events: &mut Events, polls: &mut Polls) -> bool {
+        let budget = self.spinner.budget();
+        if budget.is_zero() {
+            return false;
+        }
+        polls.spins += 1;
+        // An error shows again when the thread goes to sleep.
+        let hit = spin(&mut self.poll, &self.mailbox, events, budget).unwrap_or(false);
+        polls.spin_hits += u64::from(hit);
+        self.spinner.spun(hit);
+        hit
+    }
+
+    fn show(&self, polls: &Polls) {
+        let Polls { sleeps, spins, spin_hits } = *polls;
+        let (svc, wakeups) = (self.svc.stats(), self.mailbox.wakeups());
+        self.board.show(&ServerStats { svc, sleeps, spins, spin_hits, wakeups });
     }
 
     fn adopt(&mut self, mut x: Managed, now: u64) {
