@@ -19,7 +19,7 @@ use records::Records;
 use setup::Rpc;
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufWriter, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -106,9 +106,16 @@ struct Check {
     answered: u32,
     wrong: u32,
     wrong_bytes: u64,
+    /// Replies that will never come, or be told apart: the stream broke.
+    lost: u32,
 }
 
 impl Check {
+    fn new(handle: Vec<u8>, len: u64, size: u32) -> Check {
+        let open = HashMap::new();
+        Check { handle, len, size, open, asked: 0, answered: 0, wrong: 0, wrong_bytes: 0, lost: 0 }
+    }
+
     /// The next call. Calls go through the file, and start again at its end.
     fn call(&mut self, rpc: &Rpc) -> Vec<u8> {
         let offset = u64::from(self.asked) * u64::from(self.size) % self.len;
@@ -121,7 +128,7 @@ impl Check {
         c.0
     }
 
-    /// Takes a reply and counts wrong ones.
+    /// Takes a reply and counts it, as wrong if a byte of its data is.
     ///
     /// # Errors
     /// If it cannot be told which call it answers, or what of it would be data.
@@ -132,13 +139,13 @@ impl Check {
             .open
             .remove(&xid)
             .ok_or_else(|| BenchError::Reply(format!("to no call of ours: {xid:#x}")))?;
-        self.answered += 1;
         let wrong = match (outcome, d.u32()?) {
             (Outcome::Success, 0) => self.data(&mut d, offset)?,
             (outcome, status) => {
                 return Err(BenchError::Reply(format!("READ at {offset}: {outcome:?}, status {status}")));
             }
         };
+        self.answered += 1;
         self.wrong += u32::from(wrong > 0);
         self.wrong_bytes += wrong;
         Ok(())
@@ -168,13 +175,10 @@ fn read(a: &ReadArgs) -> Result<Check> {
         let why = format!("{NAME} has {len} bytes: it must be a multiple of {}, and that of {WORD}", a.size);
         return Err(BenchError::Usage(why));
     }
-    let size = a.size;
-    let mut check =
-        Check { handle, len, size, open: HashMap::new(), asked: 0, answered: 0, wrong: 0, wrong_bytes: 0 };
+    let mut check = Check::new(handle, len, a.size);
     if let Err(e) = stream(&mut check, &rpc, a) {
-        // What cannot be read any more is as wrong as what was read wrong.
         eprintln!("relaycheck: after {} replies: {e}", check.answered);
-        check.wrong += a.replies - check.answered;
+        check.lost = a.replies - check.answered;
     }
     Ok(check)
 }
@@ -188,7 +192,12 @@ fn stream(check: &mut Check, rpc: &Rpc, a: &ReadArgs) -> Result<()> {
         while check.asked < a.replies && check.open.len() < a.window as usize {
             socket.write_all(&check.call(rpc)).context("sending calls")?;
         }
-        let n = socket.read(&mut buffer).context("waiting for replies")?;
+        let n = match socket.read(&mut buffer) {
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                return Err(BenchError::Silent(check.open.len(), setup::PATIENCE.as_secs()));
+            }
+            r => r.context("waiting for replies")?,
+        };
         if n == 0 {
             return Err(BenchError::Reply("the server closed the connection".into()));
         }
@@ -205,12 +214,65 @@ fn main() -> ExitCode {
     match r {
         Ok(None) => ExitCode::SUCCESS,
         Ok(Some((replies, c))) => {
-            println!("{replies} replies, {} wrong, {} wrong bytes", c.wrong, c.wrong_bytes);
-            ExitCode::from(if c.wrong > 0 { WRONG } else { 0 })
+            let (wrong, bytes, lost) = (c.wrong, c.wrong_bytes, c.lost);
+            println!("{replies} replies: {wrong} wrong ({bytes} bytes), {lost} lost with the stream");
+            // What cannot be read any more is as wrong as what was read wrong.
+            ExitCode::from(if wrong + lost > 0 { WRONG } else { 0 })
         }
         Err(e) => {
             eprintln!("relaycheck: {e}");
             ExitCode::from(FAILED)
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const SIZE: u32 = 4096;
+
+    /// A check of a file of two READs with both under way, and the reply to one.
+    fn check(xid: u32, status: u32) -> (Check, Vec<u8>) {
+        let mut check = Check::new(vec![1; 32], 2 * u64::from(SIZE), SIZE);
+        check.open = HashMap::from([(1, 0), (2, SIZE.into())]);
+        let mut e = xdr::Enc::default();
+        e.u32(xid).u32(1).u32(0).u32(0).u32(0).u32(0).u32(status).u32(0).u32(SIZE).u32(1);
+        e.opaque(&(0..SIZE / 8).flat_map(|i| word(u64::from(SIZE + 8 * i))).collect::<Vec<u8>>());
+        (check, e.0)
+    }
+
+    #[test]
+    fn every_wrong_byte_is_seen() {
+        let (mut c, mut reply) = check(2, 0);
+        c.reply(&reply).unwrap();
+        assert_eq!((c.answered, c.wrong), (1, 0));
+        for at in [40, 44, 45, reply.len() - 1] {
+            c.open.insert(2, SIZE.into());
+            reply[at] ^= 1;
+            // The first is the number of bytes, so that it cannot be told what is data.
+            assert_eq!(c.reply(&reply).is_err(), at == 40);
+            reply[at] ^= u8::from(at == 40);
+        }
+        assert_eq!((c.answered, c.wrong, c.wrong_bytes), (4, 3, 1 + 2 + 3));
+    }
+
+    #[test]
+    fn data_of_another_place_are_wrong() {
+        let (mut c, reply) = check(2, 0);
+        c.open.insert(2, 0);
+        c.len = SIZE.into();
+        c.reply(&reply).unwrap();
+        assert_eq!((c.wrong, c.wrong_bytes > u64::from(SIZE) / 2), (1, true));
+    }
+
+    #[test]
+    fn other_replies_break_the_stream() {
+        for (xid, status) in [(3, 0), (2, 5)] {
+            let (mut c, reply) = check(xid, status);
+            assert!(c.reply(&reply).is_err());
+            assert_eq!(c.answered, 0);
         }
     }
 }

@@ -3,12 +3,14 @@
 # used again before the peer has acknowledged it shows here, and on no fast link.
 #
 #   tests/relay/run.sh [--server PATH] [--case NAME]... [-- ARGUMENTS OF NFSD]
+#   tests/relay/run.sh --faults [--server PATH] [-- ARGUMENTS OF NFSD]
 #
-#   --server PATH   the nfsd to test [default: the release build]
+#   --server PATH   the nfsd to test [default: the release build; with --faults the debug one]
 #   --case NAME     only this one of copy, copy-loss, zerocopy, zerocopy-loss
+#   --faults        show that deliberate faults are noticed; for a build with the feature `mutations`
 #
-# Two network namespaces stand for two hosts. Exit: 0 all right, 1 wrong replies or a case that could not run, 2 wrong
-# usage, 77 not possible here.
+# Two network namespaces stand for two hosts. Exit: 0 all right, 1 wrong replies, a fault not noticed or a case that
+# could not run, 2 wrong usage, 77 not possible here.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 
@@ -16,21 +18,26 @@ replies=300 window=8 size=65536
 # The server's data arrive at once, the client's acknowledgements late.
 to_client_ms=0 to_server_ms=40 mtu=1500 every=20
 cases=(copy copy-loss zerocopy zerocopy-loss)
+# Faults of sunrpc::mutate and the case that has to notice each. A gate that opens when all is transmitted once is wrong
+# only where something is transmitted again.
+faults=(no-gate=zerocopy gate-transmitted=zerocopy-loss)
 patience=60
 
 usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "$0"; }
-server='' chosen=() extra=()
+server='' chosen=() extra=() show_faults=no
 while [ $# -gt 0 ]; do
     case $1 in
         --server) server=${2:?--server needs a path}; shift 2 ;;
         --case)
             [[ " ${cases[*]} " == *" ${2:-} "* ]] || { usage >&2; exit 2; }
             chosen+=("$2"); shift 2 ;;
+        --faults) show_faults=yes; shift ;;
         --help | -h) usage; exit 0 ;;
         --) shift; extra=("$@"); break ;;
         *) usage >&2; exit 2 ;;
     esac
 done
+[ $show_faults = no ] || [ ${#chosen[@]} = 0 ] || { usage >&2; exit 2; }
 [ ${#chosen[@]} -gt 0 ] || chosen=("${cases[@]}")
 
 impossible() {
@@ -72,8 +79,10 @@ why=$(ip -n "$a" tuntap add dev probe mode tun 2>&1 && ip -n "$a" link del probe
 
 target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 cargo build --quiet --locked -p sunrpc-tests --bin tunrelay --bin relaycheck || exit 1
-server=${server:-$target/release/nfsd}
-[ -x "$server" ] || { echo "no $server: cargo build --release -p nfsd, or name one with --server" >&2; exit 1; }
+build='release --release'
+[ $show_faults = no ] || build='debug --features mutations'
+server=${server:-$target/${build%% *}/nfsd}
+[ -x "$server" ] || { echo "no $server: cargo build -p nfsd ${build#* }, or name one with --server" >&2; exit 1; }
 
 mkdir -m 755 "$work/export"
 "$target/debug/relaycheck" make "$work/export" $((replies * size)) || exit 1
@@ -88,7 +97,7 @@ ready() { # PID FILE WORDS
     return 1
 }
 
-# One case: 0 if every reply was right.
+# One case: 0 if every reply was right, 1 if some were not, 2 if the case shows nothing.
 run() { # NAME
     local drop=0 zerocopy=off rc=0 verdict
     case $1 in zerocopy*) zerocopy=on ;; esac
@@ -104,6 +113,8 @@ run() { # NAME
             verdict=$(ip netns exec "$b" "$target/debug/relaycheck" read 10.77.0.1 2049 "$work/export" \
                 $replies $window $size 2>"$work/check")
             rc=$?
+            # Wrong replies are one thing, a server that died is another.
+            kill -0 $nfsd 2>/dev/null || { verdict="the server ended: ${verdict:-no verdict}" rc=2; }
         else
             verdict="the server did not start" rc=2
         fi
@@ -114,7 +125,7 @@ run() { # NAME
     end "$relay"
     nfsd='' relay=''
     printf '%-14s %s (relay: %s)\n' "$1" "${verdict:-no verdict}" \
-        "$(sed -n 's/, [0-9]* under way$//; /^[AB]->/p' "$work/relay" | paste -sd ';')"
+        "$(sed -n 's/, [0-9]* refused.*//; /^[AB]->/p' "$work/relay" | paste -sd ';')"
     if [ $rc != 0 ]; then
         touch "$work/check" "$work/nfsd"
         sed 's/^/    /' "$work/check" >&2
@@ -129,8 +140,22 @@ run() { # NAME
 }
 
 failed=0
-for name in "${chosen[@]}"; do
-    run "$name" || failed=$((failed + 1))
-done
-echo "relay: $((${#chosen[@]} - failed)) passed, $failed failed"
+if [ $show_faults = yes ]; then
+    for pair in "${faults[@]}"; do
+        SUNRPC_MUTATION=${pair%=*} run "${pair#*=}" 2>"$work/log"
+        if [ $? = 1 ]; then
+            echo "killed    ${pair%=*}"
+        else
+            echo "survived  ${pair%=*} (is $server built with the feature mutations?)"
+            sed 's/^/    /' "$work/log"
+            failed=$((failed + 1))
+        fi
+    done
+    echo "killed $((${#faults[@]} - failed)), survived $failed"
+else
+    for name in "${chosen[@]}"; do
+        run "$name" || failed=$((failed + 1))
+    done
+    echo "relay: $((${#chosen[@]} - failed)) passed, $failed failed"
+fi
 [ $failed = 0 ]

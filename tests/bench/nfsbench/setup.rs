@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// A server that needs longer for a call of the preparation hangs.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// Page of a directory listing.
 const LIST_BYTES: u32 = 64 << 10;
 
