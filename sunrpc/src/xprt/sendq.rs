@@ -298,7 +298,7 @@ impl SendQueue {
         }
         if n > 0 && mutate::on("lose-page") {
             n -= 1;
-            self.held.pop_front().map(Page::quarantine);
+            self.held.pop_front().into_iter().for_each(Page::quarantine);
         }
         self.held.drain(..n.min(self.held.len())).for_each(|p| pool.put(p));
         self.stats.gated += n as u64;
