@@ -33,24 +33,33 @@ RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features --lock
 step "the server, as released"
 cargo build --release --locked -p nfsd
 
+target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
+# Runs a rig that says by status 77 that this machine does not permit it.
+rig() {
+  local rc=0
+  "$@" || rc=$?
+  [ $rc -eq 0 ] && return
+  [ $rc -eq 77 ] && { echo "SKIPPED: this machine cannot run it; see above"; return; }
+  exit $rc
+}
+
 if [ $fast = no ]; then
-  target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
-  guest() {
-    local rc=0
-    "$@" || rc=$?
-    [ $rc -eq 0 ] && return
-    [ $rc -eq 77 ] && { echo "SKIPPED: this machine cannot run the guest; see above"; return; }
-    exit $rc
-  }
   step "kernel client in the guest"
-  guest bash tests/guest/setup.sh
-  guest bash tests/guest/run.sh --server "$target/release/nfsd"
+  rig bash tests/guest/setup.sh
+  rig bash tests/guest/run.sh --server "$target/release/nfsd"
   step "pjdfstest through the kernel client"
-  guest bash tests/guest/pjdfstest.sh --server "$target/release/nfsd"
+  rig bash tests/guest/pjdfstest.sh --server "$target/release/nfsd"
 fi
+
+step "late acknowledgements and lost packets"
+rig bash tests/relay/run.sh --server "$target/release/nfsd"
 
 step "tests"
 cargo test --workspace --all-features --locked
+
+step "faults that the tests have to notice"
+bash tests/mutations/run.sh
+rig bash tests/relay/run.sh --faults --server "$target/debug/nfsd"
 
 step "commands of the documents"
 bash tests/docs.sh

@@ -2,7 +2,7 @@
 
 use crate::export::{Export, ExportTable, Exports, Refusals};
 use crate::fh::{FH_MAX, FhCodec, FhError, FileHandle};
-use crate::vfs::{Cx, Handle, Identity, Vfs, VfsError};
+use crate::vfs::{Cx, Handle, Identity, Vfs, VfsError, Work};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use sunrpc::auth::SvcCred;
@@ -229,6 +229,12 @@ impl Context {
         let cx = Cx { ident: &self.ident, blocking, sync: slot.export.sync, owner_override: true };
         let sealer = Sealer { codec: &self.shared.codec, export };
         Ok(Here { vfs, cx, export: &slot.export, handle, sealer })
+    }
+
+    /// After the reply of a call on this export that left something to do.
+    pub fn after_reply(&mut self, export: u64) -> Option<Work> {
+        let slot = self.slots.binary_search_by_key(&export, |s| s.export.id.into()).ok()?;
+        self.slots.get_mut(slot)?.vfs.as_deref_mut()?.after_reply()
     }
 
     /// About once a second.

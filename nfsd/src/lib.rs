@@ -9,6 +9,7 @@
 //! | [`fh`] | the file handles that clients see |
 //! | [`vfs`] | the seam to file systems, and the two that ship |
 //! | [`mount`] | the MOUNT protocol |
+//! | [`reload`] | reading the configuration file again |
 //! | [`rpcbind`] | how clients find the ports |
 //! | [`v3`] | NFS version 3 |
 //! | [`proto`] | types generated from the `.x` files |
@@ -20,6 +21,7 @@ pub mod export;
 pub mod fh;
 pub mod mount;
 pub mod proto;
+pub mod reload;
 pub mod rpcbind;
 pub mod v3;
 pub mod vfs;

@@ -1,11 +1,12 @@
 //! The `nfsd` program: from the command line to a running server.
 
 use nfsd::admin::{self, Control};
-use nfsd::config::{self, Cli, Command, Settings, ZerocopyArg};
+use nfsd::config::{self, Cli, Command, ServeArgs, Settings, ZerocopyArg};
 use nfsd::context::Shared;
 use nfsd::export::{Export, ExportTable, assign_numbers};
 use nfsd::fh::FhCodec;
 use nfsd::mount::Mount;
+use nfsd::reload::Reload;
 use nfsd::rpcbind::Finder;
 use nfsd::v3::Nfs3;
 use nfsd::vfs::passthrough::{Passthrough, PassthroughOptions};
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
         Err(e) => e.exit(),
     };
     let done = match cli.command {
-        Command::Serve(args) => Settings::load(&args).map_err(Into::into).and_then(|s| serve(&s)),
+        Command::Serve(args) => Settings::load(&args).map_err(Into::into).and_then(|s| serve(&s, args)),
         Command::Stat(args) => admin::stat(&args, &mut std::io::stdout()).map_err(Into::into),
     };
     match done {
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(s: &Settings) -> Result<(), Box<dyn Error>> {
+fn serve(s: &Settings, args: ServeArgs) -> Result<(), Box<dyn Error>> {
     let filter = tracing_subscriber::EnvFilter::try_new(&s.log_level)?;
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     s.warnings.iter().for_each(|w| tracing::warn!("{w}"));
@@ -49,13 +50,17 @@ fn serve(s: &Settings) -> Result<(), Box<dyn Error>> {
     let dirs: Vec<&Path> = s.exports.iter().map(|e| e.path.as_path()).collect();
     let numbers = assign_numbers(&s.state_dir, &dirs)?;
     let codec = FhCodec::open(&s.state_dir)?;
-    let mut exports = Vec::new();
+    let (mut exports, mut served) = (Vec::new(), Vec::new());
     let mut privileged = true;
     for (settings, id) in s.exports.iter().zip(numbers) {
-        let opts =
-            PassthroughOptions { state_dir: Some(s.state_dir.clone()), ..PassthroughOptions::default() };
+        let opts = PassthroughOptions {
+            state_dir: Some(s.state_dir.clone()),
+            io: settings.io,
+            ..PassthroughOptions::default()
+        };
         let backend = Passthrough::open(&settings.path, opts)?;
         privileged &= backend.privileged();
+        served.push((settings.path.clone(), backend.clone()));
         exports.push(Arc::new(Export::new(id, settings.clone(), Arc::new(backend))));
     }
     let shared = Shared::new(ExportTable::new(exports, 1)?.into_shared(), codec)?;
@@ -64,6 +69,7 @@ fn serve(s: &Settings) -> Result<(), Box<dyn Error>> {
         .program(Nfs3::new(shared.clone()))
         .program(Mount::new(shared.clone()))
         .threads(s.threads)
+        .spin(s.spin)
         .zerocopy(match s.zerocopy {
             ZerocopyArg::Off => Zerocopy::Off,
             ZerocopyArg::Auto => Zerocopy::Auto,
@@ -78,7 +84,7 @@ fn serve(s: &Settings) -> Result<(), Box<dyn Error>> {
         server = server.listen(url)?;
     }
     let server = server.build()?;
-    stop_on_signal(server.handle())?;
+    heed_signals(server.handle(), Reload::new(args, s.clone(), served))?;
     let found = finder.publish(&server)?;
     let control = match &s.control {
         Some(path) => Some(Control::open(path, server.handle())?),
@@ -103,17 +109,21 @@ fn connections(open_files: u64) -> (usize, usize) {
     (total, (total / 2).max(16))
 }
 
-/// SIGTERM and SIGINT drain; a second one ends at once.
-fn stop_on_signal(handle: Handle) -> std::io::Result<()> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
-    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])?;
+/// SIGTERM and SIGINT drain; a second one ends at once. SIGHUP reads the configuration file again.
+fn heed_signals(handle: Handle, mut reload: Reload) -> std::io::Result<()> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
-        let mut signals = signals.forever();
-        if signals.next().is_some() {
-            handle.stop(GRACE);
-        }
-        if signals.next().is_some() {
-            std::process::exit(1);
+        let mut stopping = false;
+        for signal in signals.forever() {
+            if signal == SIGHUP {
+                reload.run();
+            } else if stopping {
+                std::process::exit(1);
+            } else {
+                stopping = true;
+                handle.stop(GRACE);
+            }
         }
     })?;
     Ok(())

@@ -13,7 +13,9 @@ use sunrpc::svc::{
     Service, SvcLimits, SvcWorker, VersionInfo, Work,
 };
 use sunrpc::xdr::{Decoder, XdrWrite};
-use sunrpc::xprt::{Incoming, PeerAddr, RecordSink, Recv, Room, Route, Xprt, XprtCaps, XprtError, bits};
+use sunrpc::xprt::{
+    Incoming, PeerAddr, RecordSink, Recv, Room, Route, Xprt, XprtCaps, XprtError, XprtStats, bits,
+};
 
 const PROG: u32 = 0x2000_0001;
 const NULL: u32 = 0;
@@ -78,6 +80,9 @@ struct Wire {
     input: VecDeque<(Vec<u8>, Route)>,
     sent: Vec<(Vec<u8>, Route)>,
     flushes: usize,
+    /// Bytes that a flush leaves behind.
+    stuck: usize,
+    stats: XprtStats,
 }
 
 #[derive(Clone, Default)]
@@ -121,7 +126,11 @@ impl Xprt for Fake {
     }
 
     fn queued(&self) -> usize {
-        0
+        self.0.borrow().stuck
+    }
+
+    fn take_stats(&mut self) -> XprtStats {
+        std::mem::take(&mut self.0.borrow_mut().stats)
     }
 
     fn sent(&self) -> u64 {
@@ -257,6 +266,34 @@ fn nothing_of_a_peer_ends_it() {
     r.w.tick(10_000_000);
     assert_eq!(r.w.len(), 1, "it is never idle");
     assert!(r.w.take_validated().is_empty(), "nobody validates it for others");
+}
+
+#[test]
+fn a_queue_without_a_wake_up_is_offered_again_by_the_tick() {
+    let mut r = rig();
+    r.x.0.borrow_mut().stuck = 100;
+    r.settle();
+    assert_eq!(r.x.0.borrow().flushes, 1);
+    r.w.event(0, bits::DATA);
+    r.settle();
+    assert_eq!(r.x.0.borrow().flushes, 1, "the socket was full, and nobody said that it is not any more");
+    r.w.tick(1000);
+    r.settle();
+    assert_eq!(r.x.0.borrow().flushes, 2);
+    r.x.0.borrow_mut().stuck = 0;
+    r.w.tick(2000);
+    assert!(!r.w.has_ready(), "an empty queue is left alone");
+}
+
+#[test]
+fn what_the_transport_counts_is_added_up() {
+    let mut r = rig();
+    for n in 1..=3 {
+        r.x.0.borrow_mut().stats = XprtStats { ignored: n, unsent: 10 * n };
+        r.w.event(0, bits::DATA);
+        r.settle();
+    }
+    assert_eq!((r.w.stats().ignored, r.w.stats().unsent), (6, 60));
 }
 
 #[test]

@@ -11,8 +11,10 @@ Server CPU time of a null call, 32 in flight on 1 and on 32 connections, and of 
 connection: the framework's echo example and its peers in turn, each server on one processor and its load on another.
 Prints medians as Markdown tables. Each peer is driven by a client of its own, with as many calls in flight.
 
-  --peers P[,...]     of tirpc (libtirpc, in C), tarpc (with bincode), tonic (gRPC) [tirpc]; tarpc and tonic are built
-                      when asked for: they need their crates. Peers that cannot be built are skipped, and said so.
+  --peers P[,...]     of tirpc (libtirpc, in C), tarpc (with bincode), tonic (gRPC) [tirpc]. Those of tokio run on one
+                      thread, the setting kindest to them here; tarpc-mt and tonic-mt are the same on tokio's default
+                      runtime. They are built when asked for: they need their crates. Peers that cannot be built are
+                      skipped, and said so.
   --rows WORD[,...]   only rows whose name contains one of the words; "list" names all rows
   --quick             1 round of 1 second instead of 3 rounds of 3
   --rounds N          rounds; servers are started anew in each [3]
@@ -67,7 +69,7 @@ if [ -z "$echo_server" ]; then
 fi
 
 work=$(mktemp -d)
-declare -A pid=() port=([ours]=22151 [tirpc]=22152 [tarpc]=22153 [tonic]=22154)
+declare -A pid=() port=([ours]=22151 [tirpc]=22152 [tarpc]=22153 [tonic]=22154 [tarpc-mt]=22155 [tonic-mt]=22156)
 trap 'trap - EXIT; progress_end; stop_all; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
@@ -87,16 +89,17 @@ for p in ${peers//,/ }; do
         fi
       fi
       ;;
-    tarpc | tonic)
+    tarpc | tonic | tarpc-mt | tonic-mt)
+      crate=bench-${p%-mt}
       if [ -z "$bin" ]; then
         # A target directory of its own: what the peers need must not mix with the project's.
         peers_bin=$(target tests/bench/peers)/release
-        if ! (cd tests/bench/peers && cargo build --release --locked -p "bench-$p") >&2; then
+        if ! (cd tests/bench/peers && cargo build --release --locked -p "$crate") >&2; then
           loud "$p SKIPPED: it does not build (see above)"
           continue
         fi
       fi
-      [ -x "$peers_bin/bench-$p" ] || { loud "$p SKIPPED: no $peers_bin/bench-$p"; continue; }
+      [ -x "$peers_bin/$crate" ] || { loud "$p SKIPPED: no $peers_bin/$crate"; continue; }
       ;;
     *) echo "rpc.sh: --peers: no peer $p" >&2; exit 2 ;;
   esac
@@ -105,17 +108,18 @@ done
 
 load_by() { # load_by SERVER: sets load to the client that speaks its protocol
   case $1 in
-    tarpc | tonic) load=("$peers_bin/bench-$1" load --port "${port[$1]}") ;;
+    tarpc* | tonic*) load=("$peers_bin/bench-${1%-mt}" load --port "${port[$1]}") ;;
     *) load=("$bench" load --port "${port[$1]}") ;;
   esac
 }
 # Servers are started as simple commands, so that $! is the server and not a shell around it.
 start() { # start SERVER: 0 when it answers, with its pid noted
-  local at=${port[$1]}
+  local at=${port[$1]} runtime=
+  [[ $1 != *-mt ]] || runtime=--multi-thread
   case $1 in
     ours) taskset -c "$server_cpu" "$echo_server" "tcp://127.0.0.1:$at" >"$work/$1" 2>&1 & ;;
     tirpc) taskset -c "$server_cpu" "$tirpc" "$at" >"$work/$1" 2>&1 & ;;
-    *) taskset -c "$server_cpu" "$peers_bin/bench-$1" serve --port "$at" >"$work/$1" 2>&1 & ;;
+    *) taskset -c "$server_cpu" "$peers_bin/bench-${1%-mt}" serve --port "$at" $runtime >"$work/$1" 2>&1 & ;;
   esac
   pid[$1]=$!
   load_by "$1"

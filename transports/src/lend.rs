@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::BorrowedFd;
+use sunrpc::mutate;
 use sunrpc::page::{Lender, Lent, Payload, Shared};
 use sunrpc_sys::pipe;
 
@@ -31,7 +32,8 @@ impl Lender for Pipes {
 /// # Errors
 /// Those of splice(2); file systems that cannot do it answer `EINVAL`.
 pub fn splice(file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Option<Payload<Shared>>> {
-    Ok(pipe::lend(file, offset, len)?.map(|l| Lent::new(&Pipes, l.id, l.len).into()))
+    let promised = |got| if mutate::on("promise-first") { len } else { got };
+    Ok(pipe::lend(file, offset, len)?.map(|l| Lent::new(&Pipes, l.id, promised(l.len)).into()))
 }
 
 #[cfg(any(feature = "tcp", feature = "local"))]

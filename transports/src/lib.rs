@@ -26,5 +26,6 @@ mod client_manual {}
 
 pub use class::{ConnectError, ListenError, SendOptions, Zerocopy, connect};
 pub use reactor::{
-    Builder, DepotStats, Group, Handle, PagesNow, ServeError, Server, ServerStats, ThreadStats,
+    Builder, DepotStats, Group, Handle, PagesNow, PollStats, SPIN_AUTO, ServeError, Server, ServerStats,
+    ThreadStats,
 };

@@ -17,6 +17,7 @@ const MAX_BYTES: u64 = 16 << 20;
 pub(super) struct File {
     pub(super) listen: Option<Spanned<Words>>,
     pub(super) threads: Option<Spanned<i64>>,
+    pub(super) spin: Option<Spanned<WordOrNumber>>,
     pub(super) state_dir: Option<Spanned<String>>,
     pub(super) rpcbind: Option<Spanned<String>>,
     pub(super) zerocopy: Option<Spanned<String>>,
@@ -38,11 +39,46 @@ pub(super) struct FileExport {
     pub(super) anongid: Option<Spanned<i64>>,
     pub(super) sync: Option<bool>,
     pub(super) sec: Option<Spanned<Words>>,
+    pub(super) read: Option<Spanned<String>>,
+    pub(super) write: Option<Spanned<String>>,
+    pub(super) writeback_kick: Option<Spanned<String>>,
+    pub(super) splice: Option<Spanned<String>>,
 }
 
-const TOP_KEYS: [&str; 6] = ["listen", "threads", "state_dir", "rpcbind", "zerocopy", "export"];
-const EXPORT_KEYS: [&str; 10] =
-    ["path", "pseudo", "clients", "insecure", "access", "squash", "anonuid", "anongid", "sync", "sec"];
+const TOP_KEYS: [&str; 7] = ["listen", "threads", "spin", "state_dir", "rpcbind", "zerocopy", "export"];
+const EXPORT_KEYS: [&str; 14] = [
+    "path",
+    "pseudo",
+    "clients",
+    "insecure",
+    "access",
+    "squash",
+    "anonuid",
+    "anongid",
+    "sync",
+    "sec",
+    "read",
+    "write",
+    "writeback_kick",
+    "splice",
+];
+
+/// A value that is a word or a number.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "a string or a whole number")]
+pub(super) enum WordOrNumber {
+    Word(String),
+    Number(i64),
+}
+
+impl fmt::Display for WordOrNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WordOrNumber::Word(w) => f.write_str(w),
+            WordOrNumber::Number(n) => n.fmt(f),
+        }
+    }
+}
 
 /// A list of words; a single one may stand without brackets.
 #[derive(Debug)]
@@ -233,9 +269,11 @@ mod tests {
 
     #[test]
     fn the_known_keys_are_those_of_the_form() {
-        let text = "listen = \"a\"\nthreads = 1\nstate_dir = \"/s\"\nrpcbind = \"off\"\nzerocopy = \"on\"\n[[export]]\npath = \"/a\"\n\
+        let text = "listen = \"a\"\nthreads = 1\nspin = 0\nstate_dir = \"/s\"\nrpcbind = \"off\"\n\
+                    zerocopy = \"on\"\n[[export]]\npath = \"/a\"\n\
                     pseudo = \"/p\"\nclients = \"x\"\ninsecure = true\naccess = \"ro\"\nsquash = \"all\"\n\
-                    anonuid = 1\nanongid = 2\nsync = false\nsec = [\"sys\"]\n";
+                    anonuid = 1\nanongid = 2\nsync = false\nsec = [\"sys\"]\nread = \"direct\"\n\
+                    write = \"hybrid\"\nwriteback_kick = \"off\"\nsplice = \"auto\"\n";
         let f = Source { path: Path::new("f"), text }.parse().unwrap();
         assert_eq!(f.export.len(), 1);
         for key in TOP_KEYS.iter().chain(&EXPORT_KEYS) {

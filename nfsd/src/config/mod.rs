@@ -9,21 +9,35 @@ pub use cli::{Cli, Command, RpcbindMode, Section, ServeArgs, SquashArg, StatArgs
 pub use mount_cmd::{mount_command, this_hostname};
 
 use crate::export::{Clients, SecFlavor, Squash};
+use crate::vfs::passthrough::{IoModes, ReadMode, WriteMode};
 use file::{FileExport, Source};
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use sunrpc_transports::class;
+use std::time::Duration;
+use sunrpc_transports::{SPIN_AUTO, class};
 
 /// Where the server listens unless told otherwise, as far as it is built in: all addresses of both families.
 pub const DEFAULT_LISTEN: [&str; 2] = ["tcp://[::]:2049", "udp://[::]:2049"];
 /// Most worker threads.
 pub const MAX_THREADS: usize = 1024;
+/// Longest that a worker may spin, in microseconds: beyond, sleeping costs next to nothing in comparison.
+pub const MAX_SPIN: u64 = 10_000;
 /// Longest name of an export, in bytes: MNTPATHLEN (RFC 1813 section 5.1.2).
 pub const MAX_PATH: usize = 1024;
 
 const ZEROCOPY_WORDS: [(&str, ZerocopyArg); 3] =
     [("off", ZerocopyArg::Off), ("auto", ZerocopyArg::Auto), ("on", ZerocopyArg::On)];
+
+const READ_WORDS: [(&str, ReadMode); 3] =
+    [("buffered", ReadMode::Buffered), ("dontcache", ReadMode::DontCache), ("direct", ReadMode::Direct)];
+
+const WRITE_WORDS: [(&str, WriteMode); 4] = [
+    ("buffered", WriteMode::Buffered),
+    ("dontcache", WriteMode::DontCache),
+    ("direct", WriteMode::Direct),
+    ("hybrid", WriteMode::Hybrid),
+];
 
 const RPCBIND_MODES: [(&str, RpcbindMode); 4] = [
     ("auto", RpcbindMode::Auto),
@@ -41,6 +55,8 @@ pub struct Settings {
     pub zerocopy: ZerocopyArg,
     /// Worker threads, 1 to [`MAX_THREADS`].
     pub threads: usize,
+    /// How long a worker may poll before it sleeps, at most [`MAX_SPIN`]; zero: not at all.
+    pub spin: Duration,
     /// Where handle key and export numbers are kept; absolute. It need not exist yet.
     pub state_dir: PathBuf,
     /// Where `nfsd stat` asks, if not in the state directory; absolute.
@@ -179,6 +195,14 @@ fn load(args: &ServeArgs, around: &Surroundings) -> Result<Settings, ConfigError
             .ok_or_else(|| src.error(n.span(), format!("threads must be 1 to {MAX_THREADS}")))?,
         (None, None) => around.processors.clamp(1, MAX_THREADS),
     };
+    let spin = match (&args.spin, &file.spin) {
+        (Some(word), _) => spin(word).map_err(|e| flag("--spin", e))?,
+        (None, Some(v)) => {
+            let word = v.get_ref().to_string();
+            spin(&word).map_err(|e| src.error(v.span(), format!("spin {e}")))?
+        }
+        (None, None) => Duration::ZERO,
+    };
     let state_dir = match (&args.state_dir, &file.state_dir) {
         (Some(d), _) => std::path::absolute(d).map_err(|e| flag("--state-dir", e))?,
         (None, Some(d)) if !Path::new(d.get_ref()).is_absolute() => {
@@ -215,7 +239,30 @@ fn load(args: &ServeArgs, around: &Surroundings) -> Result<Settings, ConfigError
     apply_flags(args, &mut exports)?;
     let warnings = warnings(&exports, &state_dir);
     let log_level = args.log_level.clone();
-    Ok(Settings { listen, threads, state_dir, control, rpcbind, zerocopy, log_level, exports, warnings })
+    Ok(Settings {
+        listen,
+        threads,
+        spin,
+        state_dir,
+        control,
+        rpcbind,
+        zerocopy,
+        log_level,
+        exports,
+        warnings,
+    })
+}
+
+/// A limit of spinning, as flag and file write it.
+fn spin(word: &str) -> Result<Duration, String> {
+    match word {
+        "off" => Ok(Duration::ZERO),
+        "auto" => Ok(SPIN_AUTO),
+        n => match n.parse() {
+            Ok(n) if n <= MAX_SPIN => Ok(Duration::from_micros(n)),
+            _ => Err(format!("must be off, auto, or 0 to {MAX_SPIN} microseconds")),
+        },
+    }
 }
 
 fn listen(
@@ -344,6 +391,7 @@ fn from_file(src: &Source<'_>, e: &FileExport) -> Result<ExportSettings, ConfigE
         let known = [("root", Squash::Root), ("all", Squash::All), ("none", Squash::None)];
         s.squash = src.word("squash", q.get_ref(), q.span(), &known, &[])?;
     }
+    s.io = io_modes(src, e)?;
     for (key, given, id) in
         [("anonuid", &e.anonuid, &mut s.anon_uid), ("anongid", &e.anongid, &mut s.anon_gid)]
     {
@@ -372,6 +420,24 @@ fn from_file(src: &Source<'_>, e: &FileExport) -> Result<ExportSettings, ConfigE
         }
     }
     Ok(s)
+}
+
+fn io_modes(src: &Source<'_>, e: &FileExport) -> Result<IoModes, ConfigError> {
+    let mut io = IoModes::default();
+    if let Some(w) = &e.read {
+        io.read = src.word("read", w.get_ref(), w.span(), &READ_WORDS, &[])?;
+    }
+    if let Some(w) = &e.write {
+        io.write = src.word("write", w.get_ref(), w.span(), &WRITE_WORDS, &[])?;
+    }
+    if let Some(w) = &e.writeback_kick {
+        let known = [("off", false), ("after_reply", true)];
+        io.kick = src.word("writeback_kick", w.get_ref(), w.span(), &known, &[])?;
+    }
+    if let Some(w) = &e.splice {
+        io.splice = src.word("splice", w.get_ref(), w.span(), &[("off", false), ("auto", true)], &[])?;
+    }
+    Ok(io)
 }
 
 fn warnings(exports: &[ExportSettings], state_dir: &Path) -> Vec<String> {

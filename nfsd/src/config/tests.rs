@@ -84,6 +84,7 @@ fn flags_reach_every_export() {
 const FULL: &str = r#"
 listen = ["tcp://127.0.0.1:3049"]
 threads = 2
+spin = 120
 state_dir = "/var/tmp/state"
 rpcbind = "embedded"
 
@@ -98,6 +99,10 @@ anonuid = 7
 anongid = 8
 sync = false
 sec = ["none"]
+read = "dontcache"
+write = "hybrid"
+writeback_kick = "after_reply"
+splice = "off"
 
 [[export]]
 path = "@/b"
@@ -109,6 +114,7 @@ fn the_file_says_everything() {
     let p = Place::new();
     let s = p.load_file("", FULL).unwrap();
     assert_eq!((s.listen, s.threads), (vec!["tcp://127.0.0.1:3049".to_owned()], 2));
+    assert_eq!(s.spin, Duration::from_micros(120));
     assert_eq!(s.rpcbind, RpcbindMode::Embedded);
     assert_eq!(s.state_dir, Path::new("/var/tmp/state"));
     let [a, b] = &s.exports[..] else { panic!() };
@@ -123,6 +129,7 @@ fn the_file_says_everything() {
         anon_uid: 7,
         anon_gid: 8,
         sec: smallvec::smallvec![SecFlavor::None],
+        io: IoModes { read: ReadMode::DontCache, write: WriteMode::Hybrid, kick: true, splice: false },
     };
     assert_eq!(*a, want);
     assert_eq!(*b, ExportSettings::new(p.expand("@/b").into()));
@@ -134,11 +141,12 @@ fn flags_override_the_file() {
     let p = Place::new();
     let s = p
         .load_file(
-            "--listen tcp://[::1]:9 --threads 5 --state-dir @/s --squash root --clients ::1 --read-only",
+            "--listen tcp://[::1]:9 --threads 5 --spin auto --state-dir @/s --squash root --clients ::1 --read-only",
             FULL,
         )
         .unwrap();
     assert_eq!((s.listen, s.threads), (vec!["tcp://[::1]:9".to_owned()], 5));
+    assert_eq!(s.spin, SPIN_AUTO);
     assert_eq!(s.state_dir, Path::new(&p.expand("@/s")));
     for e in &s.exports {
         assert!(e.read_only && e.squash == Squash::Root);
@@ -178,6 +186,10 @@ fn mistakes_in_the_file_name_line_and_remedy() {
         (export("sec = [\"krb5\"]"), "3: ", "later release"),
         (export("sec = [\"sis\"]"), "3: ", "did you mean \"sys\"?"),
         (export("sec = []"), "3: ", "leave it out"),
+        (export("read = \"hybrid\""), "3: ", "\"buffered\", \"dontcache\", \"direct\""),
+        (export("write = \"hibrid\""), "3: ", "did you mean \"hybrid\"?"),
+        (export("writeback_kick = \"on\""), "3: ", "\"after_reply\""),
+        (export("splice = \"on\""), "3: ", "\"auto\""),
         (export("pseudo = \"data\""), "3: ", "absolute"),
         (export("pseudo = \"/a/../b\""), "3: ", ".."),
         (export("sync = \"yes\""), "3: ", "bool"),
@@ -186,6 +198,9 @@ fn mistakes_in_the_file_name_line_and_remedy() {
         ("[[export]]\npath = \"@/f\"\n".into(), "2: ", "not a directory"),
         (export("\n[[export]]\npath = \"@/l\""), "5: ", "twice"),
         ("threads = 0\n".into(), "1: ", "1 to 1024"),
+        ("\n\nspin = \"on\"\n".into(), "3: ", "auto"),
+        ("spin = 10001\n".into(), "1: ", "10000"),
+        ("spin = -1\n".into(), "1: ", "microseconds"),
         ("\nlisten = []\n".into(), "2: ", DEFAULT_LISTEN[0]),
         ("listen = [\"2049\"]\n".into(), "1: ", "SCHEME://ADDRESS"),
         ("listen = [\"tcp://[::]:1\", \"tcp://[::]:1\"]\n".into(), "1: ", "twice"),
@@ -205,6 +220,7 @@ fn mistakes_in_flags_name_the_flag() {
     let cases = [
         ("--clients ten @/a", "--clients: ", "names no clients"),
         ("--clients , @/a", "--clients: ", "localhost"),
+        ("--spin of @/a", "--spin: ", "off"),
         ("--threads 2000 @/a", "--threads: ", "1024"),
         ("--listen 2049 @/a", "--listen: ", "SCHEME://ADDRESS"),
         ("@/none", "DIR: ", "exists"),

@@ -1,6 +1,7 @@
 //! Who may use an export, and as whom.
 
 use crate::vfs::Identity;
+use crate::vfs::passthrough::IoModes;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use smallvec::SmallVec;
 use std::fmt;
@@ -163,6 +164,8 @@ pub struct ExportSettings {
     pub anon_gid: u32,
     /// Accepted flavors, the preferred one first.
     pub sec: SmallVec<[SecFlavor; 2]>,
+    /// How data goes between files and memory.
+    pub io: IoModes,
 }
 
 impl ExportSettings {
@@ -180,6 +183,7 @@ impl ExportSettings {
             anon_uid: ANON_ID,
             anon_gid: ANON_ID,
             sec: SmallVec::from_slice(&[SecFlavor::Sys, SecFlavor::None]),
+            io: IoModes::default(),
         }
     }
 

@@ -84,7 +84,11 @@ pub(super) fn write(
         stable_how::FILE_SYNC => Stability::FileSync,
     };
     let bufs = a.data.io_slices::<260>();
-    let done = here.vfs.write(&here.cx, &here.handle, a.offset, &bufs, stable).inspect_err(|e| {
+    let done = here.vfs.write(&here.cx, &here.handle, a.offset, &bufs, stable);
+    if here.vfs.has_left() {
+        call.release_later(here.export.id.into());
+    }
+    let done = done.inspect_err(|e| {
         // A stable write flushes, and may have met the failure of an earlier, unstable one.
         if *e == VfsError::Io {
             c.shared().renew_verifier();
@@ -111,7 +115,11 @@ pub(super) fn commit(
     if here.export.read_only {
         return Err(nfsstat3::NFS3ERR_ROFS.into());
     }
-    let attr = here.vfs.commit(&here.cx, &here.handle, a.offset, a.count).inspect_err(|e| {
+    let attr = here.vfs.commit(&here.cx, &here.handle, a.offset, a.count);
+    if here.vfs.has_left() {
+        call.release_later(here.export.id.into());
+    }
+    let attr = attr.inspect_err(|e| {
         if matches!(e, VfsError::Io | VfsError::NoSpc | VfsError::DQuot) {
             c.shared().renew_verifier();
         }

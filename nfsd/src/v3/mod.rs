@@ -20,7 +20,7 @@ mod wire;
 
 use crate::context::{Context, Shared};
 use crate::proto::nfs3::*;
-use crate::vfs::VfsError;
+use crate::vfs::{VfsError, Work};
 use status::Fail;
 use std::sync::Arc;
 use sunrpc::page::PageWriter;
@@ -155,6 +155,10 @@ impl Dispatch for Worker {
         out.rewind(start);
         failure::put(&mut self.ctx, cx, whole, status, out).map_err(|_| RpcError::SystemErr)?;
         Ok(Flow::Done)
+    }
+
+    fn release(&mut self, export: u64) -> Option<Work> {
+        self.ctx.after_reply(export)
     }
 
     fn tick(&mut self) {

@@ -23,6 +23,7 @@ pub use error::{VfsError, VfsResult};
 pub use types::*;
 
 use std::io::{IoSlice, IoSliceMut};
+pub use sunrpc::svc::Work;
 
 /// A file system that can be exported.
 pub trait Backend: Send + Sync + 'static {
@@ -170,6 +171,18 @@ pub trait Vfs {
 
     /// Links and special files, if there are any on this file system; without them those calls answer NOTSUPP.
     fn links(&mut self) -> Option<&mut dyn Links> {
+        None
+    }
+
+    /// True if an operation of this thread left something to be done after its reply. The procedures of WRITE and COMMIT
+    /// ask this after their operation, and then see to [`Vfs::after_reply`].
+    fn has_left(&self) -> bool {
+        false
+    }
+
+    /// After the replies of calls that left something: does it, for all of them at once. It must not wait; what might is
+    /// returned, and runs on a helper. If the helpers are overrun or the server ends, it may be dropped instead.
+    fn after_reply(&mut self) -> Option<Work> {
         None
     }
 

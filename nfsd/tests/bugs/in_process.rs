@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use sunrpc::drc::DrcStats;
-use sunrpc_transports::{Handle, ServeError, Server};
+use sunrpc_transports::{Builder, Handle, ServeError, Server};
 
 pub struct InProcess {
     pub port: u16,
@@ -30,6 +30,10 @@ pub fn export(id: u32, backend: Arc<dyn Backend>, tune: impl FnOnce(&mut ExportS
 
 impl InProcess {
     pub fn start(exports: Vec<Arc<Export>>) -> InProcess {
+        InProcess::start_with(exports, |b| b)
+    }
+
+    pub fn start_with(exports: Vec<Arc<Export>>, tune: impl FnOnce(Builder) -> Builder) -> InProcess {
         let table = ExportTable::new(exports, 1).unwrap().into_shared();
         let shared = Shared::new(table, FhCodec::with_key(&[9; 16])).unwrap();
         let server = Server::builder()
@@ -37,9 +41,8 @@ impl InProcess {
             .program(Mount::new(shared))
             .threads(2)
             .listen("tcp://127.0.0.1:0")
-            .unwrap()
-            .build()
             .unwrap();
+        let server = tune(server).build().unwrap();
         let port = server.urls()[0].rsplit(':').next().unwrap().parse().unwrap();
         let handle = server.handle();
         let join = Some(std::thread::spawn(move || server.run()));

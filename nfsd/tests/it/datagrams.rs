@@ -122,6 +122,46 @@ fn nfs_over_udp() {
     assert!(calls > 2);
 }
 
+/// The sender of a datagram may be made up: whom no export admits, gets no more than was sent in its name.
+#[test]
+fn no_amplifier_for_strangers() {
+    let s = Server::start(&["--listen", "udp://127.0.0.1:0", "--clients", "192.0.2.0/24"]);
+    for i in 0..600 {
+        std::fs::write(s.dir.path().join(format!("some-name-of-a-file-{i}")), b"").unwrap();
+    }
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(("127.0.0.1", s.udp_port())).unwrap();
+    socket.set_read_timeout(Some(super::server::PATIENCE)).unwrap();
+    let path = s.dir.path().to_str().unwrap().as_bytes();
+    let mut buf = vec![0; 65_536];
+    let procs = (0..=22).map(|p| (NFS, 3, p)).chain((0..=6).flat_map(|p| [(MOUNT, 1, p), (MOUNT, 3, p)]));
+    for (prog, vers, proc) in procs.chain([(NFS, 2, 0), (NFS, 9, 1), (100_024, 1, 1)]) {
+        // Nothing, a path, a handle that is none, and what a READ or READDIRPLUS needs.
+        let call = || Msg::call(5, prog, vers, proc, 0);
+        let whole = call().opaque(&[1; 40]).u64(0).u64(0).u32(1 << 20).u32(1 << 20);
+        for m in [
+            call(),
+            call().opaque(path),
+            call().opaque(&[1; 40]),
+            call().opaque(&[1; 40]).u64(0).u32(4096),
+            whole,
+        ] {
+            socket.send(&m.0).unwrap();
+            // Its answer comes before that of a call after it, if any does.
+            socket.send(&Msg::null(6).0).unwrap();
+            let mut got = 0;
+            loop {
+                let n = socket.recv(&mut buf).expect("a reply in time");
+                if buf[..4] == 6u32.to_be_bytes() {
+                    break;
+                }
+                got += n;
+            }
+            assert!(got <= m.0.len(), "{prog}/{vers}/{proc}: {got} bytes for {}", m.0.len());
+        }
+    }
+}
+
 #[test]
 fn nfs_over_a_local_socket() {
     let place = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@ use crate::server::{Server, command, exchange};
 use crate::wire::{MOUNT, Msg, NFS, Reply};
 use std::net::TcpStream;
 
-fn mount(c: &mut TcpStream, path: &str, uid: u32) -> Result<Vec<u8>, u32> {
+pub fn mount(c: &mut TcpStream, path: &str, uid: u32) -> Result<Vec<u8>, u32> {
     let call = Msg::call(1, MOUNT, 3, 1, uid).opaque(path.as_bytes());
     let mut r = Reply::results(exchange(c, &call.0).unwrap());
     match r.u32() {
@@ -13,7 +13,7 @@ fn mount(c: &mut TcpStream, path: &str, uid: u32) -> Result<Vec<u8>, u32> {
     }
 }
 
-fn create(c: &mut TcpStream, dir: &[u8], name: &str, uid: u32) -> Result<Vec<u8>, u32> {
+pub fn create(c: &mut TcpStream, dir: &[u8], name: &str, uid: u32) -> Result<Vec<u8>, u32> {
     let call = Msg::call(2, NFS, 3, 8, uid).opaque(dir).opaque(name.as_bytes());
     let call = call.u32(1).u32(1).u32(0o644).u32(0).u32(0).u32(0).u32(0).u32(0);
     let mut r = Reply::results(exchange(c, &call.0).unwrap());

@@ -7,6 +7,7 @@ mod footprint;
 mod foreign;
 mod hostile;
 mod lifecycle;
+mod modes;
 mod rpcbind;
 mod server;
 mod stat;

@@ -12,11 +12,13 @@ mod buf;
 mod payload;
 mod pool;
 mod span;
+mod taken;
 
 pub use buf::{Mark, PageWriter, Slot, XdrBuf};
 pub use payload::{Kind, Pages, PagesRef, Payload, Private, Shared};
 pub use pool::{BoxedSource, PageDepot, PagePool, PageSource, PoolStats, leaked};
 pub use span::{Lender, Lent, PageSpan, Span};
+pub use taken::RecordPages;
 
 /// Bytes in a page.
 pub const PAGE_SIZE: usize = 4096;

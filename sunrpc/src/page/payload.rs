@@ -1,5 +1,6 @@
 //! Bulk data in pages.
 
+use super::taken::Return;
 use super::{Lent, Page, PagePool, PageSpan, Span};
 use crate::xdr::{Decode, Decoder, Encode, XdrError, XdrWrite};
 use std::io::IoSlice;
@@ -75,6 +76,10 @@ impl Encode for PagesRef<'_> {
 pub trait Kind: sealed::Sealed {
     /// What it consists of.
     type Piece: std::fmt::Debug;
+
+    /// The pieces that are pages of a record go home.
+    #[doc(hidden)]
+    fn pages(pieces: Vec<Self::Piece>) -> Vec<PageSpan>;
 }
 
 /// Only this reply uses the bytes: they are in pages of its own.
@@ -93,10 +98,19 @@ mod sealed {
 
 impl Kind for Private {
     type Piece = PageSpan;
+
+    fn pages(pieces: Vec<PageSpan>) -> Vec<PageSpan> {
+        pieces
+    }
 }
 
 impl Kind for Shared {
     type Piece = Span;
+
+    fn pages(pieces: Vec<Span>) -> Vec<PageSpan> {
+        let page = |s| if let Span::Page(s) = s { Some(s) } else { None };
+        pieces.into_iter().filter_map(page).collect()
+    }
 }
 
 /// Bulk data on its way into a reply.
@@ -124,6 +138,16 @@ impl Kind for Shared {
 pub struct Payload<K: Kind> {
     spans: Vec<K::Piece>,
     len: usize,
+    /// Of pages that an argument took from its record, should they be dropped.
+    home: Option<Return>,
+}
+
+impl<K: Kind> Drop for Payload<K> {
+    fn drop(&mut self) {
+        if let Some(home) = self.home.take() {
+            home.give(K::pages(std::mem::take(&mut self.spans)));
+        }
+    }
 }
 
 /// Owned bulk data: the type of a field marked `pages` in the .x file. It moves into a reply without a copy.
@@ -131,7 +155,7 @@ pub type Pages = Payload<Private>;
 
 impl<K: Kind> Default for Payload<K> {
     fn default() -> Self {
-        Payload { spans: Vec::new(), len: 0 }
+        Payload { spans: Vec::new(), len: 0, home: None }
     }
 }
 
@@ -147,28 +171,29 @@ impl<K: Kind> Payload<K> {
     }
 
     /// The pieces, to be moved elsewhere.
-    pub fn into_spans(self) -> Vec<K::Piece> {
-        self.spans
+    pub fn into_spans(mut self) -> Vec<K::Piece> {
+        std::mem::take(&mut self.spans)
     }
 }
 
 impl From<Lent> for Payload<Shared> {
     fn from(l: Lent) -> Self {
         let len = l.len();
-        Payload { spans: vec![Span::Lent(l)], len }
+        Payload { spans: vec![Span::Lent(l)], len, home: None }
     }
 }
 
 impl From<Payload<Private>> for Payload<Shared> {
     fn from(p: Payload<Private>) -> Self {
-        Payload { spans: p.spans.into_iter().map(Span::Page).collect(), len: p.len }
+        let (len, spans) = (p.len, p.into_spans());
+        Payload { spans: spans.into_iter().map(Span::Page).collect(), len, home: None }
     }
 }
 
 impl Payload<Shared> {
     pub(super) fn from_pieces(spans: Vec<Span>) -> Self {
         let len = spans.iter().map(Span::len).sum();
-        Payload { spans, len }
+        Payload { spans, len, home: None }
     }
 
     /// The same bytes in pages that only this reply uses: what is lent is copied, and counted in
@@ -176,8 +201,8 @@ impl Payload<Shared> {
     /// not enough pages.
     pub fn make_private(self, pool: &mut PagePool) -> Option<Payload<Private>> {
         let mut spans = Vec::with_capacity(self.spans.len());
-        let mut failed = false;
-        for s in self.spans {
+        let (len, mut failed) = (self.len, false);
+        for s in self.into_spans() {
             match s {
                 s if failed => s.recycle(pool),
                 Span::Page(s) => spans.push(s),
@@ -194,7 +219,7 @@ impl Payload<Shared> {
             spans.into_iter().for_each(|s| pool.put(s.into_page()));
             return None;
         }
-        Some(Payload { spans, len: self.len })
+        Some(Payload { spans, len, home: None })
     }
 
     /// A copy in pages of its own, which leaves these as they are.
@@ -215,7 +240,7 @@ impl Payload<Shared> {
 
     /// Gives the pages to a pool and ends the loans.
     pub fn recycle(self, pool: &mut PagePool) {
-        self.spans.into_iter().for_each(|s| s.recycle(pool));
+        self.into_spans().into_iter().for_each(|s| s.recycle(pool));
     }
 }
 
@@ -223,7 +248,14 @@ impl Pages {
     /// Takes over the spans.
     pub fn from_spans(spans: Vec<PageSpan>) -> Self {
         let len = spans.iter().map(PageSpan::len).sum();
-        Pages { spans, len }
+        Pages { spans, len, home: None }
+    }
+
+    /// Those of a record, with the way home.
+    pub(super) fn of_record(spans: Vec<PageSpan>, home: Return) -> Self {
+        let mut p = Pages::from_spans(spans);
+        p.home = Some(home);
+        p
     }
 
     /// Copies `bytes` into pages of the global allocator.
@@ -252,8 +284,12 @@ impl Pages {
         Pages::from_spans(spans)
     }
 
-    /// Reads length, bytes and padding; at most `max` bytes.
+    /// Reads length, bytes and padding; at most `max` bytes. Pages of a record that a server received move, if nothing
+    /// borrowed them before; everything else is copied.
     pub fn decode_max(d: &mut Decoder<'_>, max: u32) -> Result<Self, XdrError> {
+        if let Some(pages) = d.take_payload(max) {
+            return Ok(pages);
+        }
         d.payload(max).map(|p| Self::copy_slices(p.slices()))
     }
 
@@ -269,7 +305,7 @@ impl Pages {
 
     /// Gives the pages to a pool.
     pub fn recycle(self, pool: &mut PagePool) {
-        self.spans.into_iter().for_each(|s| pool.put(s.into_page()));
+        self.into_spans().into_iter().for_each(|s| pool.put(s.into_page()));
     }
 }
 

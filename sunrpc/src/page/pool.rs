@@ -1,6 +1,8 @@
 //! Where pages come from.
 
+use super::taken::Home;
 use super::{PAGE_SIZE, Page};
+use crate::mutate;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -116,7 +118,7 @@ impl PageDepot {
         fresh
     }
 
-    fn give_back(&self, pages: impl Iterator<Item = Page>) {
+    pub(super) fn give_back(&self, pages: impl Iterator<Item = Page>) {
         self.lock().extend(pages);
     }
 
@@ -159,12 +161,17 @@ pub struct PagePool {
     stats: PoolStats,
     /// Fewest free pages since the last tick: what was not needed in all that time.
     low: usize,
+    /// Where pages come back that an argument took along.
+    home: Arc<Home>,
+    /// Records so far that lent pages to arguments.
+    records: u64,
 }
 
 impl PagePool {
     /// An empty pool that refills from `depot`.
     pub fn new(depot: Arc<PageDepot>) -> Self {
-        PagePool { free: Vec::new(), depot, stats: PoolStats::default(), low: 0 }
+        let home = Home::new(depot.clone());
+        PagePool { free: Vec::new(), depot, stats: PoolStats::default(), low: 0, home, records: 0 }
     }
 
     /// A pool with a depot of its own on the global allocator, for clients and tests.
@@ -176,11 +183,15 @@ impl PagePool {
     /// promised and the caller must not start what needs them.
     #[inline]
     pub fn ensure(&mut self, n: usize) -> bool {
-        self.free.len() >= n || self.refill(n)
+        self.free.len() >= n || self.refill(n) || mutate::on("half-filled")
     }
 
     #[cold]
     fn refill(&mut self, n: usize) -> bool {
+        self.reclaim();
+        if self.free.len() >= n {
+            return true;
+        }
         let want = (n - self.free.len()).next_multiple_of(BATCH);
         let mut got = Vec::with_capacity(want);
         self.stats.fresh += self.depot.refill(&mut got, want) as u64;
@@ -189,6 +200,17 @@ impl PagePool {
         got.append(&mut self.free);
         self.free = got;
         self.free.len() >= n
+    }
+
+    /// Takes back what arguments took along that have been dropped since.
+    fn reclaim(&mut self) {
+        self.home.clone().drain().into_iter().for_each(|s| self.put(s.into_page()));
+    }
+
+    /// For the pages of one record: where they come back, and the record's number.
+    pub(super) fn home(&mut self) -> (Arc<Home>, u64) {
+        self.records += 1;
+        (self.home.clone(), self.records)
     }
 
     /// Takes one page. Its contents are whatever its last user left.
@@ -211,7 +233,7 @@ impl PagePool {
             return;
         }
         self.free.push(page);
-        if self.free.len() > HELD_MAX {
+        if self.free.len() > HELD_MAX && !mutate::on("no-cap") {
             self.spill();
         }
     }
@@ -226,9 +248,10 @@ impl PagePool {
 
     /// About once a second: gives back half of what has not been needed since the last tick.
     pub fn tick(&mut self) {
+        self.reclaim();
         let surplus = self.low.min(self.free.len()) / 2;
         self.low = self.free.len() - surplus;
-        if surplus >= 16 {
+        if surplus >= 16 && !mutate::on("no-trim") {
             self.stats.trimmed += surplus as u64;
             self.depot.retire(self.free.drain(..surplus));
         }

@@ -7,7 +7,7 @@ use crate::auth::{AuthFlavor, AuthNone, AuthSys, PROTECTION_MAX, SvcCred, Verdic
 use crate::drc::{Begin, CallId, Claim, Drc};
 use crate::msg::{self, AcceptStat, AuthStat, CallHeader, HeaderError, OpaqueAuth, Parsed};
 use crate::mutate;
-use crate::page::{Mark, PagePool, PageWriter, Payload, Shared, XdrBuf};
+use crate::page::{Mark, PagePool, PageWriter, Payload, RecordPages, Shared, XdrBuf};
 use crate::record::{LAST_FRAGMENT, Record};
 use crate::xdr::{Decoder, XdrError, XdrWrite};
 use crate::xprt::{Route, XprtCaps, XprtId};
@@ -76,6 +76,8 @@ crate::counters! {
         pub dropped: u64,
         /// Records copied into one piece because arguments crossed into their pages.
         pub linearized: u64,
+        /// Records whose pages an argument took along instead of copying them.
+        pub moved: u64,
         /// Calls whose release ran.
         pub released: u64,
     }
@@ -238,13 +240,40 @@ impl Service {
         &mut self,
         rec: Record<'_>,
         env: &Env<'_>,
+        claim: Option<Claim>,
+        out: &mut XdrBuf,
+        pool: &mut PagePool,
+    ) -> Disposition {
+        self.process_args(Decoder::with_pages(rec.head, rec.spans), None, env, claim, out, pool)
+    }
+
+    /// The same for a record whose pages an owned argument may take along. They are back in `pages` where the record is
+    /// needed again.
+    pub fn process_owned(
+        &mut self,
+        head: &[u8],
+        pages: &RecordPages,
+        env: &Env<'_>,
+        claim: Option<Claim>,
+        out: &mut XdrBuf,
+        pool: &mut PagePool,
+    ) -> Disposition {
+        let done = self.process_args(Decoder::with_record(head, pages), Some(pages), env, claim, out, pool);
+        self.stats.moved += u64::from(pages.is_taken());
+        done
+    }
+
+    fn process_args(
+        &mut self,
+        mut d: Decoder<'_>,
+        pages: Option<&RecordPages>,
+        env: &Env<'_>,
         mut claim: Option<Claim>,
         out: &mut XdrBuf,
         pool: &mut PagePool,
     ) -> Disposition {
         self.stats.calls += 1;
         let start = out.mark();
-        let mut d = Decoder::with_pages(rec.head, rec.spans);
         let h = match msg::parse(&mut d) {
             Ok(Parsed::Call(h)) => h,
             Ok(Parsed::WrongVersion { xid }) => {
@@ -308,7 +337,7 @@ impl Service {
                 self.stats.linearized += 1;
                 out.truncate(start, pool);
                 let mut flat = d.rest().to_vec();
-                rec.spans.iter().for_each(|s| flat.extend_from_slice(s.as_slice()));
+                d.spans().iter().for_each(|s| flat.extend_from_slice(s.as_slice()));
                 self.run(at, &info, &h, &cred, Decoder::new(&flat), env, &mut claim, out, pool)
             }
             r => r,
@@ -319,7 +348,8 @@ impl Service {
                 self.stats.accepted += 1;
                 return Disposition::Reply { validated: self.validates(at, env) };
             }
-            Ok(Flow::WouldBlock) if !env.blocking => {
+            // A procedure that keeps its argument has changed something: it must not run again.
+            Ok(Flow::WouldBlock) if !env.blocking && pages.is_none_or(RecordPages::restore) => {
                 out.truncate(start, pool);
                 self.stats.would_block += 1;
                 self.count(at, proc, |c| c.waited += 1);
@@ -451,7 +481,7 @@ impl Service {
             cred,
             peer: &env.route.peer,
             caps: env.caps,
-            blocking: env.blocking,
+            blocking: env.blocking || mutate::on("inline-blocking"),
             private: private && !mutate::on("lend-protected"),
             mailbox: env.mailbox,
             xprt: env.xprt,

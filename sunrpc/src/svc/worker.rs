@@ -7,10 +7,11 @@
 use super::job::{Delivery, Job, Mailbox, Offload, Reply, Work};
 use super::service::{Disposition, Env, Service};
 use crate::mutate;
-use crate::page::{PAGE_SIZE, PagePool, PageWriter, XdrBuf};
+use crate::page::{PAGE_SIZE, PagePool, PageWriter, RecordPages, XdrBuf};
 use crate::xdr::XdrWrite;
 use crate::xprt::{
-    Incoming, PeerAddr, RecordSink, Recv, Room, Route, SendStats, Xprt, XprtCaps, XprtError, XprtId, bits,
+    Incoming, PeerAddr, RecordSink, Recv, Room, Route, SendStats, Xprt, XprtCaps, XprtError, XprtId,
+    XprtStats, bits,
 };
 use slab::Slab;
 use std::collections::VecDeque;
@@ -70,6 +71,8 @@ crate::counters! {
         pub no_pages: u64,
         /// Datagrams that were no call.
         pub ignored: u64,
+        /// Replies in datagrams that the system refused to send.
+        pub unsent: u64,
     }
 }
 
@@ -238,7 +241,9 @@ impl<X: Xprt> SvcWorker<X> {
         let Some(e) = self.xprts.get_mut(d.to.slot as usize).filter(|e| e.generation == d.to.generation)
         else {
             self.stats.orphaned += 1;
-            if let Reply::Pages(mut buf) = d.reply {
+            if let Reply::Pages(mut buf) = d.reply
+                && !mutate::on("lose-orphan")
+            {
                 buf.recycle(&mut self.room.pool);
             }
             return;
@@ -402,6 +407,7 @@ impl<X: Xprt> SvcWorker<X> {
             }
             match r {
                 _ if not_a_call => failed = Some(XprtError::NotACall),
+                Ok(Recv::More) if mutate::on("data-cleared") => {}
                 Ok(Recv::More) => e.bits |= bits::DATA,
                 Ok(Recv::Drained) if hup => {
                     // The event said that the peer is gone, yet the read found neither data nor its end.
@@ -421,7 +427,12 @@ impl<X: Xprt> SvcWorker<X> {
         e.x.release_ctxt(false, &mut self.room.pool);
         let (offload, kept) = (&self.offload, &mut self.work);
         self.service.release(|work| kept.extend(offload.submit_work(work).err()));
-        if e.x.queued() >= e.send_queue {
+        if !e.stream {
+            let XprtStats { ignored, unsent } = e.x.take_stats();
+            self.stats.ignored += ignored;
+            self.stats.unsent += unsent;
+        }
+        if e.x.queued() >= e.send_queue && !mutate::on("no-backpressure") {
             e.throttled = true;
         }
         if e.x.queued() == 0 || e.x.sent() != e.sent {
@@ -468,8 +479,13 @@ impl<X: Xprt> SvcWorker<X> {
         self.closed.push(Closed { id, peer, why, validated: e.validated });
     }
 
-    /// About once a second: closes what is stalled or idle, trims the pool, ticks the programs.
+    /// About once a second: closes what is stalled or idle, offers queued datagrams again, trims the pool, ticks the
+    /// programs.
     pub fn tick(&mut self, now: u64) {
+        // Nothing closes a transport of datagrams, so a wake-up that is lost must not silence it for ever.
+        let stuck = self.xprts.iter().filter(|(_, e)| !e.stream && e.x.queued() > 0);
+        let stuck: Vec<u32> = stuck.map(|(slot, _)| slot as u32).collect();
+        stuck.into_iter().for_each(|slot| self.event(slot, bits::WSPACE));
         let mut ends = Vec::new();
         for (slot, e) in self.xprts.iter_mut().filter(|(_, e)| e.stream) {
             let id = XprtId { slot: slot as u32, generation: e.generation };
@@ -625,7 +641,17 @@ impl RecordSink for Turn<'_> {
         };
         let r = rec.record();
         self.bytes += r.head.len() + r.spans.len() * PAGE_SIZE;
-        match self.service.process(r, &env, None, self.out, pool) {
+        let done = match &mut *rec {
+            Incoming::Collected(reader) if !reader.collected().spans.is_empty() => {
+                let pages = RecordPages::new(reader.take_spans(), pool);
+                let head = reader.collected().head;
+                let done = self.service.process_owned(head, &pages, &env, None, self.out, pool);
+                reader.put_spans(pages.into_spans(pool));
+                done
+            }
+            rec => self.service.process(rec.record(), &env, None, self.out, pool),
+        };
+        match done {
             Disposition::Reply { validated } => self.validated |= validated,
             Disposition::Nothing => {}
             Disposition::Later { validated } => {

@@ -1,7 +1,7 @@
 //! The strict cursor over a call or reply record.
 
 use super::{XdrError, pad};
-use crate::page::{PageSpan, PagesRef};
+use crate::page::{PageSpan, Pages, PagesRef, RecordPages};
 
 /// How deep optional data may nest while decoding. Lists (`*next` at the end of a struct) are loops and do not
 /// count.
@@ -29,21 +29,34 @@ pub struct Decoder<'a> {
     pos: usize,
     /// Bytes of the record that lie in `spans`.
     paged: usize,
-    spans: &'a [PageSpan],
+    spans: Spans<'a>,
     depth: u8,
+}
+
+/// Where the pages of a record are. As small as the slice alone: lists of borrowed values hold cursors.
+#[derive(Debug, Clone, Copy)]
+enum Spans<'a> {
+    Lent(&'a [PageSpan]),
+    /// An owned payload may take them.
+    Own(&'a RecordPages),
 }
 
 impl<'a> Decoder<'a> {
     /// A cursor at the start of a contiguous record.
     #[inline]
     pub fn new(head: &'a [u8]) -> Self {
-        Decoder { head, pos: 0, paged: 0, spans: &[], depth: 0 }
+        Decoder { head, pos: 0, paged: 0, spans: Spans::Lent(&[]), depth: 0 }
     }
 
     /// A cursor over a record whose first bytes are `head` and whose remainder lies in `spans`.
     pub fn with_pages(head: &'a [u8], spans: &'a [PageSpan]) -> Self {
         let paged = spans.iter().map(|s| s.len()).sum();
-        Decoder { head, pos: 0, paged, spans, depth: 0 }
+        Decoder { head, pos: 0, paged, spans: Spans::Lent(spans), depth: 0 }
+    }
+
+    /// A cursor over a record whose first bytes are `head`, and whose pages an owned payload may take with it.
+    pub fn with_record(head: &'a [u8], pages: &'a RecordPages) -> Self {
+        Decoder { head, pos: 0, paged: pages.bytes(), spans: Spans::Own(pages), depth: 0 }
     }
 
     /// Bytes not yet consumed, payload pages included.
@@ -66,7 +79,10 @@ impl<'a> Decoder<'a> {
 
     /// The pages behind the head.
     pub(crate) fn spans(&self) -> &'a [PageSpan] {
-        self.spans
+        match self.spans {
+            Spans::Lent(spans) => spans,
+            Spans::Own(pages) => pages.lend(),
+        }
     }
 
     /// Bytes of the head consumed since `start`, an earlier [`position`](Self::position).
@@ -204,7 +220,23 @@ impl<'a> Decoder<'a> {
         let head_part = head_part.get(..len.min(head_part.len())).unwrap_or(head_part);
         self.pos = self.head.len();
         self.paged = 0;
-        Ok(PagesRef::new(head_part, self.spans, len))
+        Ok(PagesRef::new(head_part, self.spans(), len))
+    }
+
+    /// The same for an owned payload, if it can take the pages that it ends in; else nothing is consumed.
+    pub(crate) fn take_payload(&mut self, max: u32) -> Option<Pages> {
+        let Spans::Own(own) = self.spans else { return None };
+        let mut ahead = self.clone();
+        let len = ahead.u32().ok().filter(|len| *len <= max)? as usize;
+        let in_head = ahead.rest();
+        if len + pad(len) != ahead.remaining() || ahead.paged == 0 {
+            return None;
+        }
+        let first = in_head.get(..len).unwrap_or(in_head);
+        let pages = own.take(first, len - first.len())?;
+        self.pos = self.head.len();
+        self.paged = 0;
+        Some(pages)
     }
 
     /// Element count of a variable-length array: at most `max`, and at most as many as the remaining bytes can

@@ -173,6 +173,15 @@ impl Incoming<'_> {
     }
 }
 
+/// What a transport of datagrams counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct XprtStats {
+    /// Datagrams that were no call, or had no way back.
+    pub ignored: u64,
+    /// Replies that the system refused to send.
+    pub unsent: u64,
+}
+
 /// Takes the records of one receive, one by one.
 pub trait RecordSink {
     /// Handles a record. `Break` ends the receive: the turn's budget is used up.
@@ -213,6 +222,11 @@ pub trait Xprt {
     /// Bytes received so far of a record that is not complete; `None` between records, and where records arrive whole.
     fn partial(&self) -> Option<usize> {
         None
+    }
+
+    /// What it counted since the last call. A transport of datagrams is asked after every turn, others never.
+    fn take_stats(&mut self) -> XprtStats {
+        XprtStats::default()
     }
 
     /// Pages that the network still refers to, though it took their bytes. A transport whose peer has finished lives on
@@ -269,6 +283,10 @@ impl<X: Xprt + ?Sized> Xprt for Box<X> {
 
     fn partial(&self) -> Option<usize> {
         (**self).partial()
+    }
+
+    fn take_stats(&mut self) -> XprtStats {
+        (**self).take_stats()
     }
 
     fn outstanding(&self) -> usize {

@@ -271,6 +271,12 @@ impl SendQueue {
         if mutate::on("scan-all") {
             self.stats.scanned += self.ctxts.iter().filter(|c| !after(self.done, c.last)).count() as u64;
         }
+        if n > 0 && mutate::on("lose-page") {
+            n -= 1;
+            if let Some(page) = self.held.pop_front() {
+                page.quarantine();
+            }
+        }
         self.held.drain(..n.min(self.held.len())).for_each(|p| pool.put(p));
         self.stats.gated += n as u64;
         // An idle connection owns no queue.

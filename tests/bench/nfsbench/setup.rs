@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// A server that needs longer for a call of the preparation hangs.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// Page of a directory listing.
 const LIST_BYTES: u32 = 64 << 10;
 
@@ -38,6 +38,12 @@ impl Rpc {
     pub(crate) fn into_socket(self) -> Result<Socket> {
         self.socket.set_nonblocking(true).context("non-blocking mode")?;
         Ok(self.socket)
+    }
+
+    /// The socket, for bytes of one's own between calls.
+    #[allow(dead_code)] // for the program that shares this file
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
     }
 
     /// A call of `procedure`, to be filled with arguments.

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use sunrpc::mutate;
 use sunrpc::xprt::{PeerAddr, Xprt};
 
 /// How long accepting rests after the system ran out of descriptors or memory.
@@ -147,7 +148,10 @@ impl Book {
             }
         }
         while totals.unvalidated.load(Ordering::Relaxed) >= limits.unvalidated && self.evict(workers) {}
-        let least = self.load.iter().enumerate().min_by_key(|(_, n)| n.load(Ordering::Relaxed));
+        let least = self.load.iter().enumerate().min_by_key(|(_, n)| match mutate::on("uneven") {
+            true => 0,
+            false => n.load(Ordering::Relaxed),
+        });
         let Some((worker, load)) = least else { return };
         let state = ConnState::new(totals.clone(), load.clone(), per_peer, worker);
         // Keep the list short: what is no candidate for eviction any more leaves from the front.

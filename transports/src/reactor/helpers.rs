@@ -5,7 +5,7 @@ use crossbeam_queue::ArrayQueue;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use sunrpc::page::{PageDepot, PagePool, XdrBuf};
+use sunrpc::page::{PageDepot, PagePool, RecordPages, XdrBuf};
 use sunrpc::svc::{Delivery, Disposition, Env, Job, Offload, Reply, Service, Work};
 
 /// Jobs that may wait for a helper, all workers together.
@@ -144,7 +144,10 @@ fn run_job(service: &mut Service, job: &mut Job, pool: &mut PagePool) -> Option<
         validated: true,
     };
     let mut out = XdrBuf::new();
-    Some(match service.process(job.record.record(), &env, claim, &mut out, pool) {
+    let pages = RecordPages::new(std::mem::take(&mut job.record.spans), pool);
+    let done = service.process_owned(&job.record.head, &pages, &env, claim, &mut out, pool);
+    job.record.spans = pages.into_spans(pool);
+    Some(match done {
         Disposition::Reply { .. } => Reply::Pages(out),
         Disposition::Nothing | Disposition::WouldBlock { .. } => Reply::Nothing,
         Disposition::Close => Reply::Close,

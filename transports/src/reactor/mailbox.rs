@@ -4,7 +4,7 @@ use super::conn::{ConnState, Managed};
 use crossbeam_queue::SegQueue;
 use mio::Waker;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use sunrpc::svc::{Delivery, Mailbox};
 
@@ -28,11 +28,18 @@ pub(super) struct WorkerMailbox {
     waker: Waker,
     /// The worker will look into the queue without being woken.
     awake: AtomicBool,
+    /// System calls that woke the worker.
+    wakeups: AtomicU64,
 }
 
 impl WorkerMailbox {
     pub(super) fn new(waker: Waker) -> Self {
-        WorkerMailbox { queue: SegQueue::new(), waker, awake: AtomicBool::new(true) }
+        WorkerMailbox {
+            queue: SegQueue::new(),
+            waker,
+            awake: AtomicBool::new(true),
+            wakeups: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn send(&self, msg: Msg) {
@@ -40,11 +47,22 @@ impl WorkerMailbox {
         // The flag is set before the wake-up and cleared before the worker's last look at the queue, so a message is
         // either seen by that look or followed by a wake-up. SeqCst orders push-then-swap here against
         // store-then-pop in `may_sleep`.
-        if !self.awake.swap(true, Ordering::SeqCst)
-            && let Err(e) = self.waker.wake()
-        {
-            tracing::error!("cannot wake a worker: {e}");
+        if !self.awake.swap(true, Ordering::SeqCst) {
+            self.wakeups.fetch_add(1, Ordering::Relaxed);
+            if let Err(e) = self.waker.wake() {
+                tracing::error!("cannot wake a worker: {e}");
+            }
         }
+    }
+
+    /// How often a message cost a system call.
+    pub(super) fn wakeups(&self) -> u64 {
+        self.wakeups.load(Ordering::Relaxed)
+    }
+
+    /// True if there is something to pop.
+    pub(super) fn has_mail(&self) -> bool {
+        !self.queue.is_empty()
     }
 
     pub(super) fn pop(&self) -> Option<Msg> {

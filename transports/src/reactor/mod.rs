@@ -12,6 +12,7 @@ mod acceptor;
 mod conn;
 mod helpers;
 mod mailbox;
+mod spin;
 mod stats;
 mod worker;
 
@@ -21,14 +22,18 @@ use conn::{ConnState, Managed, Totals};
 use helpers::Helpers;
 use mailbox::{Msg, WorkerMailbox};
 use mio::{Poll, Waker};
-use stats::Board;
-pub use stats::{DepotStats, Group, PagesNow, ServerStats, ThreadStats};
+pub use spin::SPIN_AUTO;
+use spin::Spinner;
+use stats::{Board, Shown};
+pub use stats::{DepotStats, Group, PagesNow, PollStats, ServerStats, ThreadStats};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use sunrpc::auth::AuthFlavor;
 use sunrpc::drc::{Drc, DrcLimits, DrcStats};
+use sunrpc::mutate;
 use sunrpc::page::{PageDepot, PagePool, PageSource};
 use sunrpc::svc::{Program, Service, SvcLimits, SvcWorker};
 use worker::{WAKE, WorkerThread};
@@ -65,8 +70,13 @@ pub struct Builder {
     conns: ConnLimits,
     max_pages: usize,
     drc: DrcLimits,
+    spin: Duration,
     send: SendOptions,
+    flavors: Vec<NewFlavor>,
 }
+
+/// Makes a thread's instance of a flavor.
+type NewFlavor = Arc<dyn Fn() -> Box<dyn AuthFlavor> + Send + Sync>;
 
 impl std::fmt::Debug for Builder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -84,6 +94,8 @@ pub struct Server {
     datagrams: Vec<Vec<Box<dyn PolledXprt>>>,
     drc: Option<Arc<Drc>>,
     board: Arc<Board>,
+    /// Where the workers show what their polls did.
+    shown: Arc<[Arc<Shown>]>,
     stop: mpsc::Sender<Duration>,
     stopped: mpsc::Receiver<Duration>,
 }
@@ -100,6 +112,7 @@ pub struct Handle {
     stop: mpsc::Sender<Duration>,
     drc: Option<Arc<Drc>>,
     board: Arc<Board>,
+    shown: Arc<[Arc<Shown>]>,
 }
 
 impl Handle {
@@ -115,6 +128,15 @@ impl Handle {
         let (threads, depot) = self.board.ask();
         let drc_bytes = self.drc.as_ref().map_or(0, |d| d.bytes() as u64);
         ServerStats { threads, drc: self.duplicate_cache(), drc_bytes, depot }
+    }
+
+    /// What the polls of all workers did. Asks nobody, so it disturbs nobody: a worker shows its numbers before it sleeps,
+    /// and about once a second.
+    pub fn polls(&self) -> PollStats {
+        self.shown.iter().fold(PollStats::default(), |mut all, s| {
+            all.add(&s.read());
+            all
+        })
     }
 
     /// Stops accepting, finishes the calls in progress for at most `grace`, closes everything; then
@@ -171,6 +193,16 @@ impl Builder {
         self
     }
 
+    /// How long a worker may poll without sleeping before it sleeps; zero, the default, is not at all. It does so only
+    /// while recent events came within that time of its going idle, so an idle server never spins. A lone client that
+    /// waits for each reply is then served without the cost of a wake-up, and a busy processor is the price:
+    /// [`SPIN_AUTO`] is a good limit where latency matters. Spins in vain make further ones rare, as where the client
+    /// needs the same processor.
+    pub fn spin(mut self, limit: Duration) -> Self {
+        self.spin = limit;
+        self
+    }
+
     /// Bounds of the service loop.
     pub fn limits(mut self, limits: SvcLimits) -> Self {
         self.limits = limits;
@@ -202,6 +234,13 @@ impl Builder {
         self
     }
 
+    /// Understands a further flavor; `new` makes an instance for each worker and helper. AUTH_NONE and AUTH_SYS are
+    /// always understood.
+    pub fn flavor(mut self, new: impl Fn() -> Box<dyn AuthFlavor> + Send + Sync + 'static) -> Self {
+        self.flavors.push(Arc::new(new));
+        self
+    }
+
     /// Whether large replies over TCP are sent by reference to their pages. Off by default: what the kernel copies all
     /// the same, as on loopback, costs more that way.
     pub fn zerocopy(mut self, when: Zerocopy) -> Self {
@@ -228,7 +267,8 @@ impl Builder {
         let (stop, stopped) = mpsc::channel();
         let drc = (self.drc.bytes > 0).then(|| Drc::new(self.drc));
         let board = Arc::default();
-        Ok(Server { builder: self, datagrams, drc, board, stop, stopped })
+        let shown = (0..self.threads).map(|_| Arc::default()).collect();
+        Ok(Server { builder: self, datagrams, drc, board, shown, stop, stopped })
     }
 
     /// Builds and runs.
@@ -250,7 +290,9 @@ impl Server {
             conns: ConnLimits { total: 65_536, per_peer: 32_768, unvalidated: 1024 },
             max_pages: 262_144,
             drc: DrcLimits::default(),
+            spin: Duration::ZERO,
             send: SendOptions::default(),
+            flavors: Vec::new(),
         }
     }
 
@@ -270,7 +312,8 @@ impl Server {
 
     /// A handle that stops the server.
     pub fn handle(&self) -> Handle {
-        Handle { stop: self.stop.clone(), drc: self.drc.clone(), board: self.board.clone() }
+        let (board, shown) = (self.board.clone(), self.shown.clone());
+        Handle { stop: self.stop.clone(), drc: self.drc.clone(), board, shown }
     }
 
     /// Serves until [`Handle::stop`].
@@ -286,14 +329,16 @@ impl Server {
         let start = Instant::now();
         let stop = Arc::new(AtomicBool::new(false));
         let (ready_tx, ready_rx) = mpsc::channel();
+        let spin = b.spin;
 
         let mut workers = Vec::new();
         let mut joins: Vec<JoinHandle<()>> = Vec::new();
-        for i in 0..threads {
+        for (i, shown) in self.shown.iter().cloned().enumerate() {
             let poll = Poll::new()?;
             let mailbox = Arc::new(WorkerMailbox::new(Waker::new(poll.registry(), WAKE)?));
             workers.push(mailbox.clone());
-            let (programs, depot, helpers) = (b.programs.clone(), depot.clone(), helpers.clone());
+            let (programs, flavors) = (b.programs.clone(), b.flavors.clone());
+            let (depot, helpers) = (depot.clone(), helpers.clone());
             let (ready, limits, pin, drc) = (ready_tx.clone(), b.limits, b.pin, drc.clone());
             let board = board.clone();
             let send = b.send;
@@ -301,22 +346,24 @@ impl Server {
                 if pin {
                     pin_to(i);
                 }
-                let service = match attach(&programs, drc) {
+                let service = match attach(&programs, &flavors, drc) {
                     Ok(s) => s,
                     Err(e) => return drop(ready.send(Err(e))),
                 };
                 let svc = SvcWorker::new(service, PagePool::new(depot), limits, mailbox.clone(), helpers);
                 let _ = ready.send(Ok(()));
                 drop(ready);
-                WorkerThread { poll, svc, mailbox, send, start, board, row: i }.run();
+                let spinner = Spinner::new(spin);
+                WorkerThread { poll, svc, mailbox, send, start, spinner, shown, board, row: i }.run();
             })?);
         }
         let mut helper_joins = Vec::new();
         for i in 0..n_helpers {
-            let (programs, depot, helpers) = (b.programs.clone(), depot.clone(), helpers.clone());
+            let (programs, flavors) = (b.programs.clone(), b.flavors.clone());
+            let (depot, helpers) = (depot.clone(), helpers.clone());
             let (ready, drc) = (ready_tx.clone(), drc.clone());
             helper_joins.push(thread::Builder::new().name(format!("rpc-help-{i}")).spawn(
-                move || match attach(&programs, drc) {
+                move || match attach(&programs, &flavors, drc) {
                     Ok(s) => {
                         let _ = ready.send(Ok(()));
                         drop(ready);
@@ -392,9 +439,12 @@ impl Server {
 /// The calling thread's entry into the programs.
 fn attach(
     programs: &[Arc<dyn Program>],
+    flavors: &[NewFlavor],
     drc: Option<Arc<Drc>>,
 ) -> Result<Service, Box<dyn std::error::Error + Send + Sync>> {
     let mut service = Service::attach(programs)?;
+    flavors.iter().for_each(|new| service.add_flavor(new()));
+    let drc = if mutate::on("drc-per-worker") { Some(Drc::new(DrcLimits::default())) } else { drc };
     if let Some(drc) = drc {
         service.set_duplicate_cache(drc);
     }

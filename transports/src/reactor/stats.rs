@@ -28,6 +28,39 @@ counters! {
 }
 
 counters! {
+    /// What the polls of a worker did.
+    pub struct PollStats {
+        /// Polls that were permitted to sleep.
+        pub sleeps: u64,
+        /// Times that a worker polled without sleeping before it would have slept; see
+        /// [`Builder::spin`](super::Builder::spin).
+        pub spins: u64,
+        /// Those in which something happened.
+        pub spin_hits: u64,
+        /// System calls that woke a worker for a message of another thread.
+        pub wakeups: u64,
+    }
+}
+
+/// Where one worker shows what its polls did, to whoever must not wake it. Only it writes; on cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Shown([AtomicU64; 4]);
+
+impl Shown {
+    pub(super) fn show(&self, p: &PollStats) {
+        // Counters stand alone, so readers may see some newer than others.
+        let numbers = [p.sleeps, p.spins, p.spin_hits, p.wakeups];
+        self.0.iter().zip(numbers).for_each(|(to, n)| to.store(n, Ordering::Relaxed));
+    }
+
+    pub(super) fn read(&self) -> PollStats {
+        let [sleeps, spins, spin_hits, wakeups] = self.0.each_ref().map(|n| n.load(Ordering::Relaxed));
+        PollStats { sleeps, spins, spin_hits, wakeups }
+    }
+}
+
+counters! {
     /// Pages that no thread holds, and those of all.
     pub struct DepotStats {
         /// Pages cut from slabs: all there are.
@@ -61,6 +94,8 @@ pub struct ThreadStats {
     pub current: bool,
     /// Turns and transports; zeros for helpers.
     pub worker: WorkerStats,
+    /// Polls; zeros for helpers. A question wakes, so it is among them.
+    pub polls: PollStats,
     /// Calls.
     pub service: ServiceStats,
     /// Calls by procedure, in the same order for every thread; empty as long as a thread has not answered.
@@ -91,6 +126,7 @@ impl ThreadStats {
             (Group::Pages, "", &self.pool),
             (Group::Pages, "", &self.pages_now),
             (Group::Pages, "send_", &self.send),
+            (Group::Work, "", &self.polls),
             (Group::Work, "", &self.worker),
             (Group::Work, "", &self.service),
         ]
@@ -109,6 +145,16 @@ pub struct ServerStats {
     pub drc_bytes: u64,
     /// Of the pages that all threads share.
     pub depot: DepotStats,
+}
+
+impl ServerStats {
+    /// Turns and transports of all threads.
+    pub fn worker(&self) -> WorkerStats {
+        self.threads.iter().fold(WorkerStats::default(), |mut all, t| {
+            all.add(&t.worker);
+            all
+        })
+    }
 }
 
 /// The threads that can be asked.

@@ -2,7 +2,8 @@
 
 use super::conn::Managed;
 use super::mailbox::{Msg, WorkerMailbox};
-use super::stats::{Board, ThreadStats};
+use super::spin::{Spinner, spin};
+use super::stats::{Board, PollStats, Shown, ThreadStats};
 use crate::class::SendOptions;
 use mio::{Events, Interest, Poll, Token};
 use std::sync::Arc;
@@ -25,6 +26,8 @@ pub(super) struct WorkerThread {
     pub(super) send: SendOptions,
     /// When the server started: zero of the clock that all its threads share.
     pub(super) start: Instant,
+    pub(super) spinner: Spinner,
+    pub(super) shown: Arc<Shown>,
     /// Where counters are asked for, and this thread's row.
     pub(super) board: Arc<Board>,
     pub(super) row: usize,
@@ -37,23 +40,31 @@ impl WorkerThread {
         let mut events = Events::with_capacity(EVENTS);
         let mut next_tick = TICK;
         let mut deadline: Option<Duration> = None;
+        let mut polls = PollStats::default();
         loop {
-            let now = start.elapsed();
-            let timeout = if self.svc.has_ready() || !self.mailbox.may_sleep() {
-                Duration::ZERO
-            } else if self.svc.has_parked() || deadline.is_some() {
-                PARKED
-            } else {
-                next_tick.saturating_sub(now)
-            };
-            if let Err(e) = self.poll.poll(&mut events, Some(timeout))
-                && e.kind() != std::io::ErrorKind::Interrupted
-            {
-                // Nothing can be served without events; this does not happen with valid descriptors.
-                tracing::error!("poll failed: {e}");
-                std::thread::sleep(PARKED);
+            let idle = start.elapsed();
+            let busy = self.svc.has_ready() || self.mailbox.has_mail();
+            let waiting = self.svc.has_parked() || deadline.is_some();
+            let found = !busy && !waiting && self.spun(&mut events, &mut polls);
+            if !found {
+                let timeout = if busy || !self.mailbox.may_sleep() {
+                    Duration::ZERO
+                } else if waiting {
+                    PARKED
+                } else {
+                    polls.sleeps += 1;
+                    self.show(&polls);
+                    next_tick.saturating_sub(start.elapsed())
+                };
+                if let Err(e) = self.poll.poll(&mut events, Some(timeout))
+                    && e.kind() != std::io::ErrorKind::Interrupted
+                {
+                    // Nothing can be served without events; this does not happen with valid descriptors.
+                    tracing::error!("poll failed: {e}");
+                    std::thread::sleep(PARKED);
+                }
+                self.mailbox.woke();
             }
-            self.mailbox.woke();
             for ev in events.iter().filter(|ev| ev.token() != WAKE) {
                 let mut set = 0;
                 if ev.is_readable() {
@@ -71,6 +82,9 @@ impl WorkerThread {
                 self.svc.event(ev.token().0 as u32, set);
             }
             let now = start.elapsed();
+            if !busy && !waiting {
+                self.spinner.gap(now.saturating_sub(idle));
+            }
             let now_ms = now.as_millis() as u64;
             while let Some(msg) = self.mailbox.pop() {
                 match msg {
@@ -83,7 +97,7 @@ impl WorkerThread {
                     }
                     Msg::Stats => {
                         let number = self.board.asked();
-                        self.board.pin(self.row, number, self.stats());
+                        self.board.pin(self.row, number, self.stats(&polls));
                     }
                     Msg::Stop(grace) => deadline = Some(now + grace),
                 }
@@ -91,21 +105,45 @@ impl WorkerThread {
             self.svc.run(now_ms);
             if now >= next_tick {
                 self.svc.tick(now_ms);
+                self.show(&polls);
                 next_tick = now + TICK;
             }
             self.account();
             if deadline.is_some_and(|d| now >= d || (self.svc.quiet() && !self.svc.has_ready())) {
                 self.svc.close_all();
                 self.account();
-                self.board.pin_last(self.row, self.stats());
+                self.show(&polls);
+                self.board.pin_last(self.row, self.stats(&polls));
                 return;
             }
         }
     }
 
-    fn stats(&self) -> ThreadStats {
-        let (worker, send) = (self.svc.stats(), self.svc.send_stats());
-        ThreadStats { worker, send, ..ThreadStats::of(self.svc.service(), self.svc.pool()) }
+    /// Spins if that is likely to pay; true if something happened, and then `events` are from now.
+    fn spun(&mut self, events: &mut Events, polls: &mut PollStats) -> bool {
+        let budget = self.spinner.budget();
+        if budget.is_zero() {
+            return false;
+        }
+        polls.spins += 1;
+        // An error shows again when the thread goes to sleep.
+        let hit = spin(&mut self.poll, &self.mailbox, events, budget).unwrap_or(false);
+        polls.spin_hits += u64::from(hit);
+        self.spinner.spun(hit);
+        hit
+    }
+
+    fn show(&self, polls: &PollStats) {
+        self.shown.show(&PollStats { wakeups: self.mailbox.wakeups(), ..*polls });
+    }
+
+    fn stats(&self, polls: &PollStats) -> ThreadStats {
+        ThreadStats {
+            worker: self.svc.stats(),
+            send: self.svc.send_stats(),
+            polls: PollStats { wakeups: self.mailbox.wakeups(), ..*polls },
+            ..ThreadStats::of(self.svc.service(), self.svc.pool())
+        }
     }
 
     fn adopt(&mut self, mut x: Managed, now: u64) {

@@ -2,6 +2,7 @@
 //!
 //! Each worker has a socket of its own on the same port; the kernel spreads callers over them.
 
+mod outbox;
 mod xprt;
 
 use crate::class::{Datagrams, Endpoint, PolledXprt, XprtClass};

@@ -17,6 +17,7 @@
 //! | [`poll`] | waiting for one descriptor |
 //! | [`slab`] | anonymous memory that a page pool carves up |
 //! | [`thread`] | CPU affinity, limits, resource use |
+//! | [`tun`] | devices whose packets a program moves, in any network namespace |
 //! | [`zerocopy`] | sends by reference, and their completions |
 
 pub mod attr;
@@ -31,4 +32,5 @@ pub mod poll;
 pub mod slab;
 pub mod stat;
 pub mod thread;
+pub mod tun;
 pub mod zerocopy;

@@ -166,13 +166,19 @@ pub fn lend(file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Option<
 /// Moves up to `len` bytes of a loan to a socket; `more` tells that further bytes follow at once.
 ///
 /// # Errors
-/// Those of splice(2); `NotFound` if the loan is not of this thread.
+/// Those of splice(2); `UnexpectedEof` if the loan has fewer bytes; `NotFound` if it is not of this thread.
 pub fn send(id: u64, socket: BorrowedFd<'_>, len: usize, more: bool) -> io::Result<usize> {
     POOL.with_borrow_mut(|pool| {
         let slot = pool.slot(id).ok_or_else(gone)?;
         let pipe = slot.pipe.as_ref().ok_or_else(gone)?;
         let n = splice(pipe.read.as_fd(), None, socket, len.min(slot.left), more)?;
         slot.left -= n;
+        if slot.left == 0 && n < len {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the loan is shorter than was promised",
+            ));
+        }
         Ok(n)
     })
 }
@@ -257,7 +263,7 @@ mod tests {
             let mut got = vec![0; l.len];
             let (mut sent, mut read) = (0, 0);
             while read < l.len {
-                sent += send(l.id, b.as_fd(), l.len, false)
+                sent += send(l.id, b.as_fd(), l.len - sent, false)
                     .or_else(|e| match e.kind() {
                         io::ErrorKind::WouldBlock => Ok(0),
                         _ => Err(e),

@@ -148,14 +148,30 @@ pub fn at_c(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Stat> {
 
 #[inline]
 fn get(dir: BorrowedFd<'_>, name: &CStr, flags: i32) -> io::Result<Stat> {
-    const WANT: u32 = libc::STATX_BASIC_STATS | libc::STATX_BTIME | libc::STATX_MNT_ID;
+    masked(dir, name, flags, libc::STATX_BASIC_STATS | libc::STATX_BTIME | libc::STATX_MNT_ID)
+}
+
+#[inline]
+fn masked(dir: BorrowedFd<'_>, name: &CStr, flags: i32, want: u32) -> io::Result<Stat> {
     let mut out = MaybeUninit::<libc::statx>::uninit();
     // SAFETY: `name` is a C string and `out` has room for the structure; both live through the call.
     check(unsafe {
-        libc::syscall(libc::SYS_statx, dir.as_raw_fd(), name.as_ptr(), flags, WANT, out.as_mut_ptr())
+        libc::syscall(libc::SYS_statx, dir.as_raw_fd(), name.as_ptr(), flags, want, out.as_mut_ptr())
     })?;
     // SAFETY: the call succeeded, so the kernel has filled the whole structure.
     Ok(Stat(unsafe { out.assume_init() }))
+}
+
+/// Of which memory addresses and file offsets must be multiples for `O_DIRECT` on this file, in bytes. `None` if the file
+/// has no direct I/O, or the kernel (before Linux 6.1) or file system does not tell.
+///
+/// # Errors
+/// Those of statx(2).
+pub fn direct_align(fd: BorrowedFd<'_>) -> io::Result<Option<(u32, u32)>> {
+    const STATX_DIOALIGN: u32 = 0x2000;
+    let st = masked(fd, c"", libc::AT_EMPTY_PATH, STATX_DIOALIGN)?.0;
+    let (mem, offset) = (st.stx_dio_mem_align, st.stx_dio_offset_align);
+    Ok((st.stx_mask & STATX_DIOALIGN != 0 && mem != 0 && offset != 0).then_some((mem, offset)))
 }
 
 /// Space and limits of a file system.

@@ -40,7 +40,7 @@ pub fn send_copy(socket: BorrowedFd<'_>, bufs: &[IoSlice<'_>], more: bool) -> io
 
 /// Sends memory by reference.
 ///
-/// The kernel may read it until the completion of this send is read from the error queue ([`completions`]). Nothing here
+/// The kernel may read it until the completion of this send is read from the error queue ([`completion`]). Nothing here
 /// enforces that: memory that changes earlier is memory that the peer may see changed, in what was sent, but it is never
 /// memory that does not exist: the kernel holds the physical pages, whatever becomes of the mapping.
 ///

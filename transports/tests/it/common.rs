@@ -26,6 +26,9 @@ pub const FORGET: u32 = 5;
 /// void -> user and process of a local caller.
 pub const WHO: u32 = 6;
 
+/// void -> number of the worker that owns the connection.
+pub const WORKER: u32 = 7;
+
 pub struct Test;
 
 impl Program for Test {
@@ -46,6 +49,7 @@ impl Program for Test {
             ProcInfo::new("FILL", (1 << 20) + 8),
             ProcInfo::new("FORGET", 4),
             ProcInfo::new("WHO", 8),
+            ProcInfo::new("WORKER", 4),
         ];
         const VERSIONS: &[VersionInfo] = &[
             VersionInfo { vers: 1, procs: PROCS },
@@ -110,6 +114,11 @@ impl Dispatch for TestDispatch {
                 let PeerAddr::Local { uid, pid } = *cx.peer else { return Err(RpcError::SystemErr) };
                 out.put_u32(uid).and_then(|()| out.put_u32(pid)).map_err(full)?;
             }
+            WORKER => {
+                args.finish()?;
+                let name = std::thread::current().name().and_then(|n| n.strip_prefix("rpc-")?.parse().ok());
+                out.put_u32(name.ok_or(RpcError::SystemErr)?).map_err(full)?;
+            }
             _ => return Err(RpcError::ProcUnavail),
         }
         Ok(Flow::Done)
@@ -119,7 +128,7 @@ impl Dispatch for TestDispatch {
 pub struct Running {
     pub addr: String,
     pub urls: Vec<String>,
-    handle: Handle,
+    pub handle: Handle,
     join: Option<JoinHandle<Result<(), ServeError>>>,
 }
 

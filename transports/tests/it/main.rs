@@ -16,5 +16,6 @@ mod clnt_stream;
 mod common;
 mod hostile;
 mod local;
+mod spin;
 mod tcp;
 mod udp;

@@ -50,6 +50,23 @@ fn payloads_of_every_size_come_back_whole() {
 }
 
 #[test]
+fn connections_are_dealt_evenly() {
+    for _ in 0..5 {
+        let r = start(|b| b.threads(2));
+        let mut open: Vec<_> = (0..4).map(|_| r.raw()).collect();
+        let owners = open.iter_mut().map(|s| {
+            s.write_all(&call(1, 1, WORKER, &[])).unwrap();
+            words(&record(s).unwrap())[6]
+        });
+        let mut owners: Vec<u32> = owners.collect();
+        owners.sort_unstable();
+        assert_eq!(owners, [0, 0, 1, 1]);
+        drop(open);
+        r.stop();
+    }
+}
+
+#[test]
 fn pipelined_calls_in_one_segment_are_all_answered() {
     let r = start(|b| b);
     let mut s = r.raw();

@@ -162,6 +162,24 @@ fn odd_datagrams_leave_no_trace() {
 }
 
 #[test]
+fn what_is_no_call_is_counted() {
+    let (r, port) = server(|b| b.threads(1));
+    let s = client("127.0.0.1", port);
+    for noise in [&[][..], &[1; 7], &[0xff; 40]] {
+        s.send(noise).unwrap();
+    }
+    // One reads the datagrams of a sender in order.
+    assert_answers(&s, 1);
+    let counted = (0..2000).any(|_| {
+        let n = r.handle.stats().worker();
+        std::thread::sleep(Duration::from_millis(10));
+        (n.ignored, n.records, n.unsent) == (3, 1, 0)
+    });
+    assert!(counted, "{:?}", r.handle.stats());
+    r.stop();
+}
+
+#[test]
 fn callers_get_their_own_replies_when_these_come_late() {
     let (r, port) = server(|b| b);
     let clients: Vec<_> = (0..8).map(|_| client("127.0.0.1", port)).collect();

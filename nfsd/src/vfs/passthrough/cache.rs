@@ -59,6 +59,8 @@ pub(super) struct Open {
     pub(super) proof: Proof,
     /// Permission bits may have said no: the caller owns the file, or may execute it (RFC 1813 section 4.4).
     pub(super) lenient: bool,
+    /// For `O_DIRECT` descriptors, of which offset, length and address of the data must be multiples; else 0.
+    pub(super) align: u32,
     pub(super) used: u32,
 }
 
@@ -372,6 +374,7 @@ mod tests {
             fd: other.clone(),
             proof: Proof::new(&st, 0),
             lenient: false,
+            align: 0,
             used,
         };
         let mut c = Cache::new(64);

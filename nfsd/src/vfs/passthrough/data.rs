@@ -3,10 +3,11 @@
 use super::Worker;
 use super::cache::{Ix, Open, Proof};
 use super::ident::SERVICE;
+use super::modes::{ReadMode, Way, WriteMode, unsupported};
 use super::sync::Depth;
 use crate::vfs::{Attr, Cx, Handle, ReadDone, Stability, VfsError, VfsResult, WriteDone};
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use sunrpc_sys::io::{self as file, Rwf};
@@ -21,19 +22,36 @@ impl Worker {
         bufs: &mut [IoSliceMut<'_>],
     ) -> VfsResult<ReadDone> {
         let ix = self.object(cx, obj)?;
-        let at = self.open_data(cx, ix, false)?;
+        let mut at = self.open_data(cx, ix, false)?;
         let wait = self.may_wait(cx);
         let how = if wait { Rwf::NONE } else { Rwf::NOWAIT };
-        if !wait && self.shared.no_nowait_read.load(Ordering::Relaxed) {
+        let wanted = match self.shared.modes.get().read {
+            ReadMode::Buffered => Way::Buffered,
+            ReadMode::DontCache => Way::DontCache,
+            ReadMode::Direct => Way::Direct,
+        };
+        let mut way = self.shared.modes.open_way(wanted, false);
+        if !wait && (way == Way::Direct || self.shared.no_nowait_read.load(Ordering::Relaxed)) {
             return Err(VfsError::WouldBlock);
         }
         let total: usize = bufs.iter().map(|b| b.len()).sum();
+        let mut direct = None;
+        if way == Way::Direct && total > 0 {
+            if let Some(d) = self.direct(ix, at, false)? {
+                direct = self.direct_read(&d, offset, bufs, total)?;
+            }
+            if direct.is_none() {
+                way = Way::Buffered;
+            }
+            at = self.open_data(cx, ix, false)?;
+        }
         let x = self.cache.get(ix).and_then(|o| o.opens.get(at)).ok_or(VfsError::Fault)?;
-        let mut got = match i64::try_from(offset) {
+        let mut got = match (direct, i64::try_from(offset)) {
+            (Some(n), _) => Ok(n),
             // No file reaches that far.
-            Err(_) => Ok(0),
-            Ok(_) if total == 0 => Ok(0),
-            Ok(from) => file::read(x.fd.as_fd(), bufs, from, how),
+            (None, Err(_)) => Ok(0),
+            (None, Ok(_)) if total == 0 => Ok(0),
+            (None, Ok(from)) => self.read_cached(x.fd.as_fd(), bufs, from, how, &mut way),
         };
         let mut st = stat::of_fd(x.fd.as_fd())?;
         if let Err(e) = &got {
@@ -54,12 +72,68 @@ impl Worker {
                 return Err(VfsError::WouldBlock);
             }
             let fd = x.fd.clone();
-            len += read_on(&fd, bufs, len, end(len))?;
+            let how = if way == Way::DontCache { Rwf::DONTCACHE } else { Rwf::NONE };
+            len += read_on(&fd, bufs, len, end(len), how)?;
             st = stat::of_fd(fd.as_fd())?;
         }
         self.alive(ix, &st)?;
         self.still_allowed(cx, ix, at, false, &st)?;
+        self.shared.modes.was_read(self.shard, wanted, way);
         Ok(ReadDone { len, eof: end(len) >= st.size(), attr: self.attr(&st) })
+    }
+
+    /// A read through the page cache; `way` says whether it is to keep what comes in, and afterwards whether it does.
+    fn read_cached(
+        &self,
+        fd: BorrowedFd<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+        from: i64,
+        how: Rwf,
+        way: &mut Way,
+    ) -> io::Result<usize> {
+        if *way == Way::DontCache {
+            match file::read(fd, bufs, from, how.and(Rwf::DONTCACHE)) {
+                Err(e) if unsupported(&e) => {
+                    *way = Way::Buffered;
+                    let plain = file::read(fd, bufs, from, how);
+                    self.blame(&e, &plain, false);
+                    return plain;
+                }
+                r => return r,
+            }
+        }
+        file::read(fd, bufs, from, how)
+    }
+
+    /// As [`Self::read_cached`], for writes.
+    fn write_cached(
+        &self,
+        fd: BorrowedFd<'_>,
+        bufs: &[IoSlice<'_>],
+        from: i64,
+        how: Rwf,
+        way: &mut Way,
+    ) -> io::Result<usize> {
+        if *way == Way::DontCache {
+            match file::write(fd, bufs, from, how.and(Rwf::DONTCACHE)) {
+                Err(e) if unsupported(&e) => {
+                    *way = Way::Buffered;
+                    let plain = file::write(fd, bufs, from, how);
+                    self.blame(&e, &plain, true);
+                    return plain;
+                }
+                r => return r,
+            }
+        }
+        file::write(fd, bufs, from, how)
+    }
+
+    /// `DONTCACHE` is to blame for an error only if it does not come without it, too.
+    #[cold]
+    fn blame(&self, e: &io::Error, plain: &io::Result<usize>, write: bool) {
+        if !plain.as_ref().is_err_and(|p| p.raw_os_error() == e.raw_os_error()) {
+            self.shared.modes.refused(Way::DontCache, write);
+        }
     }
 
     pub(super) fn do_write(
@@ -73,10 +147,20 @@ impl Worker {
         let ix = self.object(cx, obj)?;
         let memory = self.shared.memory();
         let wait = self.may_wait(cx);
-        if !wait && (stable != Stability::Unstable || self.shared.no_nowait_write.load(Ordering::Relaxed)) {
+        let modes = self.shared.modes.get();
+        let unstable = stable == Stability::Unstable;
+        let wanted = match modes.write {
+            WriteMode::Buffered => Way::Buffered,
+            WriteMode::Hybrid if unstable => Way::Buffered,
+            WriteMode::DontCache | WriteMode::Hybrid => Way::DontCache,
+            WriteMode::Direct => Way::Direct,
+        };
+        let mut way = self.shared.modes.open_way(wanted, true);
+        let no_nowait = self.shared.no_nowait_write.load(Ordering::Relaxed);
+        if !wait && (!unstable || no_nowait || way == Way::Direct) {
             return Err(VfsError::WouldBlock);
         }
-        let at = self.open_data(cx, ix, true)?;
+        let mut at = self.open_data(cx, ix, true)?;
         let st = self.stat(ix)?;
         self.still_allowed(cx, ix, at, true, &st)?;
         let total: usize = bufs.iter().map(|b| b.len()).sum();
@@ -91,19 +175,35 @@ impl Worker {
             Stability::DataSync => Rwf::DSYNC,
             Stability::FileSync => Rwf::SYNC,
         };
-        self.as_writer(cx)?;
-        let fd = self.cache.get(ix).and_then(|o| o.opens.get(at)).ok_or(VfsError::Fault)?.fd.as_fd();
+        let depth = if stable == Stability::DataSync { Depth::Data } else { Depth::All };
         let mut flush = None;
-        let written = match total {
-            0 => Ok(0),
-            _ => match file::write(fd, bufs, from, how) {
+        let mut direct = None;
+        if way == Way::Direct && total > 0 {
+            direct = self.direct(ix, at, true)?;
+            at = self.open_data(cx, ix, true)?;
+            way = Way::Buffered;
+        }
+        self.as_writer(cx)?;
+        let x = self.cache.get(ix).and_then(|o| o.opens.get(at)).ok_or(VfsError::Fault)?;
+        let written = match &direct {
+            _ if total == 0 => Ok(0),
+            Some(d) => {
+                let fd = x.fd.clone();
+                self.direct_write(d, fd.as_fd(), offset, (bufs, total), how).map(|w| {
+                    way = w.way;
+                    flush = (w.flush && !unstable).then_some(depth);
+                    w.len
+                })
+            }
+            None => match self.write_cached(x.fd.as_fd(), bufs, from, how, &mut way) {
                 Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) && how != Rwf::NONE => {
                     if !wait {
                         self.shared.no_nowait_write.store(true, Ordering::Relaxed);
                         return Err(VfsError::WouldBlock);
                     }
-                    flush = Some(if stable == Stability::DataSync { Depth::Data } else { Depth::All });
-                    file::write(fd, bufs, from, Rwf::NONE)
+                    flush = Some(depth);
+                    way = Way::Buffered;
+                    file::write(x.fd.as_fd(), bufs, from, Rwf::NONE)
                 }
                 r => r,
             },
@@ -117,12 +217,23 @@ impl Worker {
         if let Some(x) = self.cache.get_mut(ix).and_then(|o| o.opens.get_mut(at)) {
             x.proof.follow(&before, &st);
         }
+        // A write without a whole page goes through the page cache in any mode.
+        self.shared.modes.was_written(self.shard, if direct.is_some() { way } else { wanted }, way);
+        if modes.kick && unstable && way == Way::Buffered {
+            self.kick_later(ix, at, offset, len);
+        }
         // Nothing in memory becomes any more stable.
         let committed = if memory { Stability::FileSync } else { stable };
         Ok(WriteDone { len, committed, attr: self.attr(&st) })
     }
 
-    pub(super) fn do_commit(&mut self, cx: &Cx<'_>, obj: &Handle) -> VfsResult<Attr> {
+    pub(super) fn do_commit(
+        &mut self,
+        cx: &Cx<'_>,
+        obj: &Handle,
+        offset: u64,
+        count: u32,
+    ) -> VfsResult<Attr> {
         let ix = self.object(cx, obj)?;
         let st = self.stat(ix)?;
         match st.format() {
@@ -132,6 +243,7 @@ impl Worker {
         }
         self.must_wait(cx)?;
         self.flush(ix, Depth::All)?;
+        self.committed(ix, offset, count);
         let st = self.stat(ix)?;
         Ok(self.attr(&st))
     }
@@ -150,7 +262,7 @@ impl Worker {
     }
 
     /// A descriptor for fsync.
-    fn flushable(&mut self, ix: Ix) -> VfsResult<Option<Arc<OwnedFd>>> {
+    pub(super) fn flushable(&mut self, ix: Ix) -> VfsResult<Option<Arc<OwnedFd>>> {
         let o = self.cache.get(ix).ok_or(VfsError::Fault)?;
         if let Some(x) = o.opens.first() {
             return Ok(Some(x.fd.clone()));
@@ -177,6 +289,7 @@ impl Worker {
                 fd: fd.clone(),
                 proof: Proof::new(&st, self.tick),
                 lenient: false,
+                align: 0,
                 used: self.tick,
             },
         );
@@ -185,13 +298,19 @@ impl Worker {
 }
 
 /// Reads what is missing after `have` bytes.
-fn read_on(fd: &OwnedFd, bufs: &mut [IoSliceMut<'_>], have: usize, offset: u64) -> io::Result<usize> {
+fn read_on(
+    fd: &OwnedFd,
+    bufs: &mut [IoSliceMut<'_>],
+    have: usize,
+    offset: u64,
+    how: Rwf,
+) -> io::Result<usize> {
     let mut rest = bufs;
     IoSliceMut::advance_slices(&mut rest, have);
     let mut got = 0;
     while !rest.is_empty() {
         let Ok(from) = i64::try_from(offset.saturating_add(got as u64)) else { break };
-        let n = file::read(fd.as_fd(), rest, from, Rwf::NONE)?;
+        let n = file::read(fd.as_fd(), rest, from, how)?;
         if n == 0 {
             break;
         }

@@ -30,11 +30,15 @@ impl Worker {
         offset: u64,
         len: usize,
     ) -> VfsResult<Option<LendDone>> {
-        if !self.shared.lend.load(Ordering::Relaxed) {
+        if !self.shared.lends() {
             return Ok(None);
         }
         let ix = self.object(cx, obj)?;
         let at = self.open_data(cx, ix, false)?;
+        if self.shared.kind != Kind::Memory {
+            // The kernel tells only those who might write the file what of it is cached.
+            self.as_service()?;
+        }
         let x = self.cache.get(ix).and_then(|o| o.opens.get(at)).ok_or(VfsError::Fault)?;
         let fd = x.fd.as_fd();
         if self.shared.kind != Kind::Memory {

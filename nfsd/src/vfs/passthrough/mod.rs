@@ -14,6 +14,9 @@
 //! | `listing` | reading directories |
 //! | `data` | reading, writing, committing |
 //! | `lend` | page-cache pages lent to replies |
+//! | `modes` | how data is read and written, and counters of it |
+//! | `direct` | reading and writing past the page cache |
+//! | `later` | what is done after replies |
 //! | `attrs` | attributes, access rights, space |
 //! | `sync` | stable storage |
 //!
@@ -32,12 +35,15 @@ mod attrs;
 mod between;
 mod cache;
 mod data;
+mod direct;
 mod handle;
 mod ident;
 mod known;
+mod later;
 mod lend;
 mod listing;
 mod map;
+mod modes;
 mod names;
 mod object;
 mod shared;
@@ -45,8 +51,11 @@ mod sync;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_io;
+#[cfg(test)]
 mod tests_rules;
 
+pub use modes::{IoCounts, IoModes, ReadMode, WriteMode};
 pub use shared::{PassthroughError, PassthroughOptions};
 
 use super::*;
@@ -90,6 +99,21 @@ impl Passthrough {
         self.shared.map.as_ref().is_none_or(map::Map::persistent)
     }
 
+    /// How data goes between files and memory.
+    pub fn modes(&self) -> IoModes {
+        self.shared.modes.get()
+    }
+
+    /// Changes that, for operations that begin from now on.
+    pub fn set_modes(&self, modes: IoModes) {
+        self.shared.modes.set(modes);
+    }
+
+    /// What the modes came to, over all threads.
+    pub fn io_counts(&self) -> IoCounts {
+        self.shared.modes.counts()
+    }
+
     /// Identity of the file system, as in [`Attr::fsid`].
     pub fn fsid(&self) -> u64 {
         self.shared.fsid
@@ -116,6 +140,11 @@ struct Worker {
     inbox: Option<(Arc<Inbox>, Option<u16>)>,
     removals_seen: u64,
     tick: u32,
+    /// What calls left to be done after their replies.
+    left: Vec<later::Left>,
+    /// Where this thread counts.
+    shard: usize,
+    bounce: direct::Bounce,
 }
 
 impl Worker {
@@ -127,6 +156,9 @@ impl Worker {
             inbox: None,
             removals_seen: shared.removals.now(),
             tick: 0,
+            left: Vec::new(),
+            shard: shared.modes.join(),
+            bounce: direct::Bounce::default(),
             shared,
         }
     }
@@ -233,8 +265,8 @@ impl Vfs for Worker {
         op!(self, cx, obj, self.do_write(cx, obj, offset, bufs, stable))
     }
 
-    fn commit(&mut self, cx: &Cx<'_>, obj: &Handle, _offset: u64, _count: u32) -> VfsResult<Attr> {
-        op!(self, cx, obj, self.do_commit(cx, obj))
+    fn commit(&mut self, cx: &Cx<'_>, obj: &Handle, offset: u64, count: u32) -> VfsResult<Attr> {
+        op!(self, cx, obj, self.do_commit(cx, obj, offset, count))
     }
 
     fn create(&mut self, cx: &Cx<'_>, dir: &Handle, name: &[u8], how: &CreateHow) -> VfsResult<Entry> {
@@ -276,7 +308,16 @@ impl Vfs for Worker {
         Some(self)
     }
 
+    fn has_left(&self) -> bool {
+        !self.left.is_empty()
+    }
+
+    fn after_reply(&mut self) -> Option<Work> {
+        self.do_after_reply()
+    }
+
     fn tick(&mut self) {
+        self.bounce.tick();
         self.tick = self.tick.wrapping_add(1);
         self.begin();
         self.sweep();

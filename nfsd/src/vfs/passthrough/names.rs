@@ -143,6 +143,7 @@ impl Worker {
             fd,
             proof: Proof::new(&st, self.tick),
             lenient: true,
+            align: 0,
             used: self.tick,
         };
         self.cache.add_open(ix, open);

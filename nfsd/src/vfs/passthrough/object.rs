@@ -374,7 +374,7 @@ impl Worker {
     fn find_open(&mut self, ix: Ix, who: Who, write: bool) -> Option<usize> {
         let tick = self.tick;
         let o = self.cache.get_mut(ix)?;
-        let fits = |x: &Open| x.who == who && if write { x.write } else { x.read };
+        let fits = |x: &Open| x.who == who && x.align == 0 && if write { x.write } else { x.read };
         let (at, x) = o.opens.iter_mut().enumerate().find(|(_, x)| fits(x))?;
         x.used = tick;
         Some(at)
@@ -420,7 +420,8 @@ impl Worker {
             r => r?,
         };
         let proof = Proof::new(&st, self.tick);
-        let open = Open { who, read: !write, write, fd: Arc::new(fd), proof, lenient, used: self.tick };
+        let open =
+            Open { who, read: !write, write, fd: Arc::new(fd), proof, lenient, align: 0, used: self.tick };
         self.cache.add_open(ix, open).ok_or(VfsError::Fault)
     }
 
@@ -514,7 +515,12 @@ impl Worker {
                 format: o.format,
                 path: o.path.clone(),
                 ident: cx.ident.clone(),
-                opens: o.opens.iter().filter(|x| x.who == who).cloned().collect::<SmallVec<_>>(),
+                opens: o
+                    .opens
+                    .iter()
+                    .filter(|x| x.who == who && x.align == 0)
+                    .cloned()
+                    .collect::<SmallVec<_>>(),
                 grant: o.grant(who).copied(),
             });
         }

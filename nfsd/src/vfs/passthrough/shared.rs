@@ -3,14 +3,16 @@
 use super::between::{Handoff, Removals};
 use super::handle;
 use super::ident;
+use super::later::Kicks;
 use super::map::Map;
+use super::modes::{IoModes, Modes, ReadMode};
 use super::sync::Flushes;
 use crate::vfs::{Attr, FileType, Handle, Time};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use sunrpc_sys::cred;
 use sunrpc_sys::handle as kernel;
 use sunrpc_sys::open::{self, FdTable};
@@ -29,8 +31,8 @@ pub struct PassthroughOptions {
     pub unprivileged: bool,
     /// Descriptors that one thread keeps open; by default 1024, or a share of the process's limit.
     pub max_open: Option<usize>,
-    /// Copies all that is read, instead of lending large pieces from the page cache where the file system can.
-    pub no_splice: bool,
+    /// How data goes between files and memory; [`Passthrough::set_modes`](super::Passthrough::set_modes) changes it.
+    pub io: IoModes,
 }
 
 /// Why a directory cannot be served.
@@ -106,8 +108,10 @@ pub(super) struct Shared {
     pub(super) by_handle: bool,
     /// A link count of 0 means that the object is gone (not so on some FUSE file systems).
     pub(super) counts_links: bool,
-    /// Large reads lend pages of the page cache.
+    /// The file system can lend pages of the page cache; see [`Shared::lends`].
     pub(super) lend: AtomicBool,
+    pub(super) modes: Modes,
+    pub(super) kicks: Kicks,
     pub(super) no_nowait_read: AtomicBool,
     pub(super) no_nowait_write: AtomicBool,
     pub(super) map: Option<Map>,
@@ -156,7 +160,9 @@ impl Shared {
             own_uid,
             by_handle,
             counts_links: st.nlink() != 0,
-            lend: AtomicBool::new(!opts.no_splice && super::lend::lends(fs.magic)),
+            lend: AtomicBool::new(super::lend::lends(fs.magic)),
+            modes: Modes::new(opts.io, path.into()),
+            kicks: Kicks::default(),
             no_nowait_read: AtomicBool::new(false),
             no_nowait_write: AtomicBool::new(false),
             map,
@@ -166,6 +172,13 @@ impl Shared {
             max_open: opts.max_open.unwrap_or(share),
             root: Arc::new(root),
         })
+    }
+
+    /// Large reads lend pages of the page cache.
+    #[inline]
+    pub(super) fn lends(&self) -> bool {
+        let m = self.modes.get();
+        m.splice && m.read == ReadMode::Buffered && self.lend.load(Ordering::Relaxed)
     }
 
     /// Calls may be made that never wait on this file system, though they do on others.

@@ -123,7 +123,7 @@ impl Flushes {
     }
 }
 
-fn shard_of(h: &Handle) -> usize {
+pub(super) fn shard_of(h: &Handle) -> usize {
     // The last bytes of a kernel handle differ most between objects.
     h.as_bytes().iter().rev().take(8).fold(0usize, |a, b| a.wrapping_mul(31) ^ usize::from(*b)) % SHARDS
 }

@@ -136,6 +136,7 @@ impl Rig {
         let (a, b) = buf.split_at_mut(len / 3);
         let done =
             self.run(|fs, cx| fs.read(cx, h, offset, &mut [IoSliceMut::new(a), IoSliceMut::new(b)]))?;
+        assert!(done.len <= len, "{} bytes for {len}", done.len);
         buf.truncate(done.len);
         Ok((buf, done.eof))
     }

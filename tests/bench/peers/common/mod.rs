@@ -60,6 +60,9 @@ enum Command {
         /// Port to listen on, on the loopback interface
         #[arg(long)]
         port: u16,
+        /// Serve on tokio's default runtime, a thread for each processor at hand, instead of on one thread
+        #[arg(long)]
+        multi_thread: bool,
     },
     /// Load the server; the options are those of `nfsbench load`
     Load(LoadArgs),
@@ -104,22 +107,12 @@ pub fn main<C: Client, F: Future<Output = Result<(), Failure>>>(
     serve: impl FnOnce(SocketAddr) -> F,
 ) -> ExitCode {
     let cli = Cli::parse();
-    let result = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::new).and_then(
-        |runtime| match &cli.command {
-            Command::Serve { port } => runtime.block_on(serve((Ipv4Addr::LOCALHOST, *port).into())),
-            Command::Load(args) => {
-                if let Some(cpu) = args.cpu {
-                    process::pin(cpu).map_err(Failure::new)?;
-                }
-                let row = tokio::task::LocalSet::new().block_on(&runtime, load::<C>(args))?;
-                if args.json {
-                    println!("{}", row.json());
-                }
-                eprintln!("{}", row.human());
-                Ok(())
-            }
-        },
-    );
+    let result = match cli.command {
+        Command::Serve { port, multi_thread } => {
+            runtime(multi_thread).and_then(|r| r.block_on(serve((Ipv4Addr::LOCALHOST, port).into())))
+        }
+        Command::Load(args) => run_load::<C>(&args),
+    };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure(e)) => {
@@ -127,6 +120,27 @@ pub fn main<C: Client, F: Future<Output = Result<(), Failure>>>(
             ExitCode::FAILURE
         }
     }
+}
+
+/// On one thread, or as `#[tokio::main]` makes it.
+fn runtime(multi_thread: bool) -> Result<tokio::runtime::Runtime, Failure> {
+    let mut builder = match multi_thread {
+        true => tokio::runtime::Builder::new_multi_thread(),
+        false => tokio::runtime::Builder::new_current_thread(),
+    };
+    builder.enable_all().build().map_err(Failure::new)
+}
+
+fn run_load<C: Client>(args: &LoadArgs) -> Result<(), Failure> {
+    if let Some(cpu) = args.cpu {
+        process::pin(cpu).map_err(Failure::new)?;
+    }
+    let row = tokio::task::LocalSet::new().block_on(&runtime(false)?, load::<C>(args))?;
+    if args.json {
+        println!("{}", row.json());
+    }
+    eprintln!("{}", row.human());
+    Ok(())
 }
 
 /// What all callers share; there is one thread.

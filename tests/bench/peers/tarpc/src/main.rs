@@ -1,5 +1,5 @@
-//! tarpc over TCP with bincode: the server as its guide builds it, on one thread, and a client with as many calls
-//! under way as told.
+//! tarpc over TCP with bincode: the server as its guide builds it, on one thread or on tokio's default runtime, and a
+//! client with as many calls under way as told.
 
 #[path = "../../common/mod.rs"]
 mod common;

@@ -1,0 +1,157 @@
+//! Polling without sleeping for a moment, where the next event is likely to come sooner than a sleeping thread wakes.
+
+use super::mailbox::WorkerMailbox;
+use mio::{Events, Poll};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// The limit of [`Builder::spin`](super::Builder::spin) that suits most machines: about what a wake-up and a switch of
+/// threads cost a lone client, with some margin.
+pub const SPIN_AUTO: Duration = Duration::from_micros(50);
+
+/// Weight of the newest gap in the mean is one of so many.
+const WEIGHT: u32 = 8;
+/// A gap counts as at most so many limits: after a long silence about 16 short gaps have to be seen.
+const CLAMP: u32 = 8;
+/// Spins in vain may cost one try in so many idle moments.
+const BACKOFF_MAX: u32 = 1024;
+
+/// Decides whether spinning pays, from how long it took until something happened the last times.
+#[derive(Debug)]
+pub(super) struct Spinner {
+    limit: Duration,
+    /// Exponentially weighted mean of recent gaps between going idle and the next event.
+    mean: Duration,
+    /// Idle moments to pass over, and how many it will be after the next spin in vain. Where the peer needs this very
+    /// processor, gaps are short only while nobody spins.
+    skip: u32,
+    backoff: u32,
+}
+
+impl Spinner {
+    /// Spins at most `limit` at a time; zero is never.
+    pub(super) fn new(limit: Duration) -> Self {
+        Spinner { limit, mean: limit * CLAMP, skip: 0, backoff: 1 }
+    }
+
+    /// How long to spin at this idle moment; zero: sleep at once.
+    pub(super) fn budget(&mut self) -> Duration {
+        if self.mean >= self.limit {
+            return Duration::ZERO;
+        }
+        if self.skip > 0 {
+            self.skip -= 1;
+            return Duration::ZERO;
+        }
+        self.limit
+    }
+
+    /// Something happened, or a time-out passed, `gap` after the worker went idle.
+    pub(super) fn gap(&mut self, gap: Duration) {
+        let gap = gap.min(self.limit * CLAMP);
+        self.mean = self.mean - self.mean / WEIGHT + gap / WEIGHT;
+    }
+
+    /// How a spin ended.
+    pub(super) fn spun(&mut self, hit: bool) {
+        if hit {
+            self.backoff = 1;
+        } else {
+            self.skip = self.backoff;
+            self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
+        }
+    }
+}
+
+/// Polls without sleeping until there are events or mail, or the budget is spent; true if there is something. The mailbox
+/// knows the worker as awake all the time, so mail costs its sender no wake-up.
+pub(super) fn spin(
+    poll: &mut Poll,
+    mailbox: &WorkerMailbox,
+    events: &mut Events,
+    budget: Duration,
+) -> io::Result<bool> {
+    let since = Instant::now();
+    loop {
+        match poll.poll(events, Some(Duration::ZERO)) {
+            Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
+            _ if !events.is_empty() || mailbox.has_mail() => return Ok(true),
+            _ if since.elapsed() >= budget => return Ok(false),
+            _ => std::hint::spin_loop(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::mailbox::Msg;
+    use super::super::worker::WAKE;
+    use super::*;
+    use mio::Waker;
+    use std::sync::Arc;
+
+    const SHORT: Duration = Duration::from_micros(5);
+    const LIMIT: Duration = Duration::from_micros(50);
+
+    #[test]
+    fn spins_after_short_gaps_and_stops_after_one_long_one() {
+        let mut s = Spinner::new(LIMIT);
+        assert_eq!(s.budget(), Duration::ZERO, "nothing is known yet");
+        let mut n = 0;
+        while s.budget().is_zero() {
+            s.gap(SHORT);
+            n += 1;
+            assert!(n < 40, "short gaps convince");
+        }
+        assert!(n > 8, "a few do not");
+        assert_eq!(s.budget(), LIMIT);
+        s.gap(Duration::from_secs(1));
+        assert_eq!(s.budget(), Duration::ZERO);
+    }
+
+    #[test]
+    fn off_never_spins() {
+        let mut s = Spinner::new(Duration::ZERO);
+        for _ in 0..100 {
+            s.gap(Duration::ZERO);
+            assert_eq!(s.budget(), Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn spins_in_vain_become_rare() {
+        let mut s = Spinner::new(LIMIT);
+        let mut spins = 0;
+        for _ in 0..10_000 {
+            if !s.budget().is_zero() {
+                spins += 1;
+                s.spun(false);
+            }
+            s.gap(SHORT);
+        }
+        assert!((5..30).contains(&spins), "{spins} spins in vain");
+        while s.budget().is_zero() {}
+        s.spun(true);
+        assert!(!s.budget().is_zero(), "a hit counts for all misses before it");
+        s.spun(false);
+        assert!(s.budget().is_zero() && !s.budget().is_zero());
+    }
+
+    #[test]
+    fn mail_ends_a_spin_without_a_wake_up() {
+        let mut poll = Poll::new().unwrap();
+        let mailbox = Arc::new(WorkerMailbox::new(Waker::new(poll.registry(), WAKE).unwrap()));
+        let mut events = Events::with_capacity(4);
+        assert!(!spin(&mut poll, &mailbox, &mut events, Duration::ZERO).unwrap());
+        let sender = mailbox.clone();
+        let t = std::thread::spawn(move || sender.send(Msg::Stop(Duration::ZERO)));
+        assert!(spin(&mut poll, &mailbox, &mut events, Duration::from_secs(600)).unwrap());
+        t.join().unwrap();
+        assert!(events.is_empty() && mailbox.pop().is_some());
+        assert_eq!(mailbox.wakeups(), 0);
+        // One that sleeps is woken.
+        assert!(mailbox.may_sleep());
+        mailbox.send(Msg::Stop(Duration::ZERO));
+        assert_eq!(mailbox.wakeups(), 1);
+    }
+}

@@ -1,0 +1,81 @@
+//! Spinning before sleeping: while it pays, and never when nothing happens. Counts, not durations.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use crate::common::*;
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::Duration;
+use sunrpc_transports::PollStats;
+
+/// Long enough that the next call of a test comes in time on the busiest machine, and shorter than a worker's sleep of a
+/// second.
+const LIMIT: Duration = Duration::from_millis(20);
+
+fn call_and_wait(s: &mut TcpStream, proc: u32, args: &[u8]) {
+    s.write_all(&call(1, 1, proc, args)).unwrap();
+    record(s).expect("a reply");
+}
+
+/// What the polls did once the workers have been to sleep `n` more times.
+fn after_sleeps(r: &Running, n: u64) -> PollStats {
+    let before = r.handle.polls().sleeps;
+    loop {
+        let stats = r.handle.polls();
+        if stats.sleeps >= before + n {
+            return stats;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn ping_pong_is_found_by_spinning_and_an_idle_server_does_not_spin() {
+    let r = start(|b| b.threads(1).spin(LIMIT));
+    let mut s = r.raw();
+    let mut calls = 0;
+    while r.handle.polls().spin_hits == 0 {
+        call_and_wait(&mut s, NULL, &[]);
+        calls += 1;
+        assert!(calls < 1_000_000, "{:?}", r.handle.polls());
+    }
+    // The last call is over. The worker may spin once more; its sleep of a second then tells it that nobody calls.
+    after_sleeps(&r, 3);
+    let idle = after_sleeps(&r, 1);
+    assert!(idle.spin_hits > 0 && idle.spins >= idle.spin_hits);
+    assert_eq!(after_sleeps(&r, 2).spins, idle.spins, "an idle server does not spin");
+    call_and_wait(&mut s, NULL, &[]);
+    r.stop();
+}
+
+#[test]
+fn off_is_the_default() {
+    let r = start(|b| b.threads(1));
+    let mut s = r.raw();
+    for _ in 0..200 {
+        call_and_wait(&mut s, NULL, &[]);
+    }
+    let stats = after_sleeps(&r, 2);
+    let svc = r.handle.stats().worker();
+    assert_eq!((stats.spins, svc.opened), (0, 1));
+    assert!(stats.sleeps > 0 && svc.records == 200);
+    r.stop();
+}
+
+#[test]
+fn messages_of_other_threads_and_ticks_are_not_missed() {
+    let r = start(|b| b.threads(1).spin(LIMIT));
+    let mut s = r.raw();
+    for n in 0..300u32 {
+        // A helper answers, and another thread.
+        call_and_wait(&mut s, SLOW, &n.to_be_bytes());
+        call_and_wait(&mut s, LATER, &n.to_be_bytes());
+        // A new connection comes by the mailbox, too.
+        if n % 30 == 0 {
+            call_and_wait(&mut r.raw(), NULL, &[]);
+        }
+    }
+    let stats = after_sleeps(&r, 1);
+    // Not every answer needed a system call to wake the worker: some found it spinning.
+    assert!(r.handle.stats().worker().delivered == 600 && stats.wakeups < 600, "{stats:?}");
+    r.stop();
+}
