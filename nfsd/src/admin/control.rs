@@ -68,6 +68,7 @@ impl Control {
             .map_err(|err| ListenError::Io { url, err })?;
         let admin = Admin { server, owner: sunrpc_sys::cred::current().2 };
         let own = Server::builder()
+            .name("control")
             .program(NfsdAdminV1Server::new(admin))
             .endpoint(endpoint)
             .threads(1)

@@ -61,6 +61,7 @@ pub enum ServeError {
 
 /// What a server is made of.
 pub struct Builder {
+    name: &'static str,
     programs: Vec<Arc<dyn Program>>,
     endpoints: Vec<Endpoint>,
     threads: usize,
@@ -175,6 +176,13 @@ impl Builder {
         self
     }
 
+    /// What the names of its threads begin with (default `rpc`), so that the servers of a process are told apart. The
+    /// system shows 15 bytes of a name, so 7 of these.
+    pub fn name(mut self, name: &'static str) -> Self {
+        self.name = name;
+        self
+    }
+
     /// Worker threads; 0, the default, means one for each core.
     pub fn threads(mut self, n: usize) -> Self {
         self.threads = n;
@@ -281,6 +289,7 @@ impl Server {
     /// An empty server to be described.
     pub fn builder() -> Builder {
         Builder {
+            name: "rpc",
             programs: Vec::new(),
             endpoints: Vec::new(),
             threads: 0,
@@ -342,7 +351,7 @@ impl Server {
             let (ready, limits, pin, drc) = (ready_tx.clone(), b.limits, b.pin, drc.clone());
             let board = board.clone();
             let send = b.send;
-            joins.push(thread::Builder::new().name(format!("rpc-{i}")).spawn(move || {
+            joins.push(thread::Builder::new().name(format!("{}-{i}", b.name)).spawn(move || {
                 if pin {
                     pin_to(i);
                 }
@@ -362,7 +371,7 @@ impl Server {
             let (programs, flavors) = (b.programs.clone(), b.flavors.clone());
             let (depot, helpers) = (depot.clone(), helpers.clone());
             let (ready, drc) = (ready_tx.clone(), drc.clone());
-            helper_joins.push(thread::Builder::new().name(format!("rpc-help-{i}")).spawn(
+            helper_joins.push(thread::Builder::new().name(format!("{}-help-{i}", b.name)).spawn(
                 move || match attach(&programs, &flavors, drc) {
                     Ok(s) => {
                         let _ = ready.send(Ok(()));
@@ -401,8 +410,8 @@ impl Server {
                 stop: stop.clone(),
                 totals,
             };
-            let join = thread::Builder::new().name("rpc-accept".into()).spawn(move || a.run())?;
-            board.open(workers.clone(), (helpers.clone(), n_helpers), (depot.clone(), b.max_pages));
+            let join = thread::Builder::new().name(format!("{}-accept", b.name)).spawn(move || a.run())?;
+            board.open(b.name, workers.clone(), (helpers.clone(), n_helpers), (depot.clone(), b.max_pages));
             Some((join, waker))
         } else {
             None

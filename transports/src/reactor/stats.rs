@@ -88,7 +88,7 @@ pub enum Group {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ThreadStats {
-    /// The thread's name: `rpc-N` for workers, `rpc-help-N` for helpers.
+    /// The thread's name: `rpc-N` for workers, `rpc-help-N` for helpers, unless the server was given another.
     pub name: String,
     /// False if the thread did not answer in time: it is busy, or ended by a fault. The numbers are its last ones.
     pub current: bool,
@@ -200,13 +200,14 @@ impl Board {
     /// The server runs, with so many helpers.
     pub(super) fn open(
         &self,
+        name: &str,
         workers: Vec<Arc<WorkerMailbox>>,
         helpers: (Arc<Helpers>, usize),
         depot: (Arc<PageDepot>, usize),
     ) {
         let (helpers, n) = helpers;
-        let names = (0..workers.len()).map(|i| format!("rpc-{i}"));
-        let names = names.chain((0..n).map(|i| format!("rpc-help-{i}")));
+        let names = (0..workers.len()).map(|i| format!("{name}-{i}"));
+        let names = names.chain((0..n).map(|i| format!("{name}-help-{i}")));
         let mut s = self.lock();
         s.rows = names.map(|name| (0, ThreadStats { name, ..ThreadStats::default() })).collect();
         s.threads = Some(Threads { workers, helpers });
