@@ -3,5 +3,6 @@
 fn main() -> Result<(), sunrpc_rpcgen::Error> {
     sunrpc_rpcgen::compile("proto/nfs3.x")?;
     sunrpc_rpcgen::compile("proto/mount.x")?;
+    sunrpc_rpcgen::compile("proto/admin.x")?;
     Ok(())
 }

@@ -2,6 +2,7 @@
 //!
 //! | module | what it knows |
 //! |---|---|
+//! | [`admin`] | the control socket, `nfsd stat` |
 //! | [`config`] | command line and TOML file |
 //! | [`context`] | what a thread keeps between calls |
 //! | [`export`] | what is exported, to whom, with which rights |
@@ -13,6 +14,7 @@
 //! | [`v3`] | NFS version 3 |
 //! | [`proto`] | types generated from the `.x` files |
 
+pub mod admin;
 pub mod config;
 pub mod context;
 pub mod export;

@@ -1,5 +1,6 @@
 //! The `nfsd` program: from the command line to a running server.
 
+use nfsd::admin::{self, Control};
 use nfsd::config::{self, Cli, Command, ServeArgs, Settings, ZerocopyArg};
 use nfsd::context::Shared;
 use nfsd::export::{Export, ExportTable, assign_numbers};
@@ -27,8 +28,11 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(e) => e.exit(),
     };
-    let Command::Serve(args) = cli.command;
-    match Settings::load(&args).map_err(Into::into).and_then(|s| serve(&s, args)) {
+    let done = match cli.command {
+        Command::Serve(args) => Settings::load(&args).map_err(Into::into).and_then(|s| serve(&s, args)),
+        Command::Stat(args) => admin::stat(&args, &mut std::io::stdout()).map_err(Into::into),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("nfsd: {e}");
@@ -82,9 +86,14 @@ fn serve(s: &Settings, args: ServeArgs) -> Result<(), Box<dyn Error>> {
     let server = server.build()?;
     heed_signals(server.handle(), Reload::new(args, s.clone(), served))?;
     let found = finder.publish(&server)?;
+    let control = match &s.control {
+        Some(path) => Some(Control::open(path, server.handle())?),
+        None => Control::open_default(&s.state_dir.join(admin::SOCKET), server.handle()),
+    };
     announce(s, &server.urls(), privileged)?;
     let end = server.run();
-    // Registrations are taken back however it ended.
+    // The socket is removed and registrations are taken back however it ended.
+    drop(control);
     drop(found);
     end?;
     tracing::info!("stopped");

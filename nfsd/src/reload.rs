@@ -98,7 +98,7 @@ mod tests {
         let export = format!("[[export]]\npath = \"{}\"\n", dir.display());
         write(&export);
         let line = ["nfsd", "--state-dir", root.to_str().unwrap(), "--config", file.to_str().unwrap()];
-        let Command::Serve(args) = Cli::parse_args(line).unwrap().command;
+        let Command::Serve(args) = Cli::parse_args(line).unwrap().command else { panic!("serve") };
         let settings = Settings::load(&args).unwrap();
         let backend = Passthrough::open(&dir, PassthroughOptions::default()).unwrap();
         let mut reload = Reload::new(args, settings, vec![(dir, backend.clone())]);

@@ -51,24 +51,25 @@ impl Default for DrcLimits {
     }
 }
 
-/// What the cache did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct DrcStats {
-    /// Calls seen for the first time.
-    pub misses: u64,
-    /// Calls answered from the cache.
-    pub hits: u64,
-    /// Duplicates dropped because the first is still running.
-    pub in_progress: u64,
-    /// Calls that ran without an entry, because every entry in reach was of a running call.
-    pub uncached: u64,
-    /// Results too long to be kept.
-    pub too_long: u64,
-    /// Results that made room before their time.
-    pub evicted: u64,
-    /// Times that a thread had to wait for another.
-    pub contended: u64,
+crate::counters! {
+    /// What the cache did.
+    #[allow(missing_docs)]
+    pub struct DrcStats {
+        /// Calls seen for the first time.
+        pub misses: u64,
+        /// Calls answered from the cache.
+        pub hits: u64,
+        /// Duplicates dropped because the first is still running.
+        pub in_progress: u64,
+        /// Calls that ran without an entry, because every entry in reach was of a running call.
+        pub uncached: u64,
+        /// Results too long to be kept.
+        pub too_long: u64,
+        /// Results that made room before their time.
+        pub evicted: u64,
+        /// Times that a thread had to wait for another.
+        pub contended: u64,
+    }
 }
 
 /// Whose call it is.
@@ -182,14 +183,7 @@ impl Drc {
     pub fn stats(&self) -> DrcStats {
         let mut sum = DrcStats::default();
         for s in &self.shards {
-            let s = s.0.lock().unwrap_or_else(PoisonError::into_inner).stats;
-            sum.misses += s.misses;
-            sum.hits += s.hits;
-            sum.in_progress += s.in_progress;
-            sum.uncached += s.uncached;
-            sum.too_long += s.too_long;
-            sum.evicted += s.evicted;
-            sum.contended += s.contended;
+            sum.add(&s.0.lock().unwrap_or_else(PoisonError::into_inner).stats);
         }
         sum
     }

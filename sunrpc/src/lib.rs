@@ -14,6 +14,7 @@
 //! | [`svc`] | programs, procedures, the life of a call |
 //! | [`drc`] | calls that must not run twice |
 //! | [`clnt`] | calls from the other side |
+//! | [`stats`] | counters, and how they are listed |
 //! | [`mutate`] | deliberate faults, for the tests of the tests |
 //! | [`rpcbind`] | where programs are found (RFC 1833) |
 
@@ -28,6 +29,7 @@ pub mod mutate;
 pub mod page;
 pub mod record;
 pub mod rpcbind;
+pub mod stats;
 pub mod svc;
 pub mod xdr;
 pub mod xprt;

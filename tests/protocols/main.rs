@@ -10,6 +10,7 @@ mod nfs4_peer;
 mod other_bytes;
 mod properties;
 
+sunrpc::include_program!(admin);
 sunrpc::include_program!(mount);
 sunrpc::include_program!(nfs3);
 sunrpc::include_program!(nfs4);

@@ -105,6 +105,7 @@ macro_rules! forms {
     };
 }
 
+include!(concat!(env!("OUT_DIR"), "/admin_roots.rs"));
 include!(concat!(env!("OUT_DIR"), "/mount_roots.rs"));
 include!(concat!(env!("OUT_DIR"), "/nfs3_roots.rs"));
 include!(concat!(env!("OUT_DIR"), "/nfs4_roots.rs"));

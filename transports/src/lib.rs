@@ -25,4 +25,7 @@ mod udp;
 mod client_manual {}
 
 pub use class::{ConnectError, ListenError, SendOptions, Zerocopy, connect};
-pub use reactor::{Builder, Handle, SPIN_AUTO, ServeError, Server, ServerStats};
+pub use reactor::{
+    Builder, DepotStats, Group, Handle, PagesNow, PollStats, SPIN_AUTO, ServeError, Server, ServerStats,
+    ThreadStats,
+};

@@ -22,7 +22,8 @@ Examples:
   nfsd --config /etc/nfsd.toml
       Several exports. Flags override the file.
 
-`nfsd DIR` is short for `nfsd serve DIR`; a directory named like a command is written ./serve.
+`nfsd DIR` is short for `nfsd serve DIR`; a directory named like a command is written ./serve or ./stat.
+`nfsd stat` shows the counters of a running server; see nfsd stat --help.
 
 Configuration file (every key is optional but `path`):
   listen = [\"tcp://[::]:2049\", \"udp://[::]:2049\"]   # or \"local:/run/nfsd.sock\", \"local:@name\"
@@ -54,6 +55,17 @@ State directory: the key that protects file handles, and the numbers of exports.
 Lose it, and clients must unmount and mount again.
 Default: /var/lib/nfsd for root, else $XDG_STATE_HOME/nfsd or ~/.local/state/nfsd.";
 
+const STAT_EXAMPLES: &str = "\
+Examples:
+  nfsd stat
+      Everything that the server of this user counted since it started.
+  nfsd stat calls --interval 1
+      Who calls what, second by second.
+  nfsd stat pages --json --control /srv/state/control
+      For programs; of a server with --state-dir /srv/state.
+
+Only root and the server's own user are answered.";
+
 const USAGE: &str = "nfsd [serve] [OPTIONS] DIR...
        nfsd [serve] [OPTIONS] --config FILE [DIR]...";
 
@@ -72,6 +84,44 @@ pub enum Command {
     /// Serve directories until SIGTERM
     #[command(long_about = ABOUT, override_usage = USAGE, after_long_help = EXAMPLES)]
     Serve(ServeArgs),
+    /// Show the counters of a running server
+    #[command(after_long_help = STAT_EXAMPLES)]
+    Stat(StatArgs),
+}
+
+/// Arguments of `stat`.
+#[derive(Debug, Clone, Args)]
+pub struct StatArgs {
+    /// Which counters
+    #[arg(value_enum, value_name = "SECTION", default_value = "all")]
+    pub section: Section,
+
+    /// The server's control socket [default: the file `control` in the default state directory]
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+
+    /// One line of JSON instead of tables
+    #[arg(long)]
+    pub json: bool,
+
+    /// Go on every so many seconds, with what happened in between; JSON goes on with sums since the start
+    #[arg(long, value_name = "SECONDS")]
+    pub interval: Option<NonZeroU16>,
+}
+
+/// Counters that belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Section {
+    /// Pages: taken, returned, fresh, held; how replies were sent; what the gates of zero-copy sends did
+    Pages,
+    /// Calls by program, version and procedure
+    Calls,
+    /// The cache of calls that must not run twice
+    Drc,
+    /// Turns, records and calls by thread
+    Threads,
+    /// All of them
+    All,
 }
 
 /// Arguments of `serve`.
@@ -116,6 +166,10 @@ pub struct ServeArgs {
     /// Where handle key and export numbers are kept
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
+
+    /// Socket file at which `nfsd stat` asks this server [default: the file `control` in the state directory]
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
 
     /// Configuration file (TOML); flags override it
     #[arg(long, value_name = "FILE")]
@@ -201,8 +255,17 @@ mod tests {
     use super::*;
 
     fn serve(line: &str) -> ServeArgs {
-        let Command::Serve(s) = Cli::parse_args(line.split(' ')).unwrap().command;
-        s
+        match Cli::parse_args(line.split(' ')).unwrap().command {
+            Command::Serve(s) => s,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn stat(line: &str) -> StatArgs {
+        match Cli::parse_args(line.split(' ')).unwrap().command {
+            Command::Stat(s) => s,
+            other => panic!("{other:?}"),
+        }
     }
 
     fn fails(line: &str) -> String {
@@ -220,6 +283,9 @@ mod tests {
             assert_eq!(serve(line).dirs, [PathBuf::from("/srv")], "{line}");
         }
         assert_eq!(serve("nfsd ./serve").dirs, [PathBuf::from("./serve")]);
+        assert_eq!(serve("nfsd ./stat").dirs, [PathBuf::from("./stat")]);
+        assert_eq!(serve("nfsd --insecure stat").dirs, [PathBuf::from("stat")]);
+        assert_eq!(serve("nfsd serve stat").dirs, [PathBuf::from("stat")]);
         assert_eq!(serve("nfsd serve serve").dirs, [PathBuf::from("serve")]);
         assert!(serve("nfsd").dirs.is_empty());
         assert!(serve("nfsd --config f.toml").dirs.is_empty());
@@ -240,6 +306,18 @@ mod tests {
         assert_eq!(s.spin.as_deref(), Some("auto"));
         assert_eq!((s.dirs.len(), s.log_level.as_str(), s.rpcbind), (2, "debug", Some(RpcbindMode::Off)));
         assert_eq!(s.zerocopy, Some(ZerocopyArg::Auto));
+    }
+
+    #[test]
+    fn stat_is_a_command() {
+        let s = stat("nfsd stat");
+        assert_eq!((s.section, s.control, s.json, s.interval), (Section::All, None, false, None));
+        let s = stat("nfsd stat pages --control /c --json --interval 2");
+        assert_eq!((s.section, s.json), (Section::Pages, true));
+        assert_eq!((s.control, s.interval.map(NonZeroU16::get)), (Some("/c".into()), Some(2)));
+        assert!(fails("nfsd stat /srv").contains("pages, calls, drc, threads, all"));
+        assert!(fails("nfsd stat --interval 0").contains("--interval"));
+        assert!(fails("nfsd stat --help").contains("Only root"));
     }
 
     #[test]

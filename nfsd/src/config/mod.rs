@@ -5,7 +5,7 @@ mod file;
 mod mount_cmd;
 
 pub use crate::export::ExportSettings;
-pub use cli::{Cli, Command, RpcbindMode, ServeArgs, SquashArg, ZerocopyArg};
+pub use cli::{Cli, Command, RpcbindMode, Section, ServeArgs, SquashArg, StatArgs, ZerocopyArg};
 pub use mount_cmd::{mount_command, this_hostname};
 
 use crate::export::{Clients, SecFlavor, Squash};
@@ -59,6 +59,8 @@ pub struct Settings {
     pub spin: Duration,
     /// Where handle key and export numbers are kept; absolute. It need not exist yet.
     pub state_dir: PathBuf,
+    /// Where `nfsd stat` asks, if not in the state directory; absolute.
+    pub control: Option<PathBuf>,
     /// Who answers as rpcbind.
     pub rpcbind: RpcbindMode,
     /// What to log, as `tracing` directives.
@@ -153,6 +155,14 @@ impl Settings {
     }
 }
 
+/// Where the server of this user is asked unless it was told otherwise.
+///
+/// # Errors
+/// [`ConfigError::NoStateDir`].
+pub fn control_socket() -> Result<PathBuf, ConfigError> {
+    Ok(Surroundings::current().state_dir()?.join(crate::admin::SOCKET))
+}
+
 fn flag(flag: &'static str, message: impl ToString) -> ConfigError {
     ConfigError::Flag { flag, message: message.to_string() }
 }
@@ -202,6 +212,9 @@ fn load(args: &ServeArgs, around: &Surroundings) -> Result<Settings, ConfigError
         (None, None) => around.state_dir()?,
     };
 
+    let control = args.control.as_deref().map(std::path::absolute).transpose();
+    let control = control.map_err(|e| flag("--control", e))?;
+
     let mut exports = Vec::new();
     let mut seen = HashSet::new();
     for e in &file.export {
@@ -226,7 +239,18 @@ fn load(args: &ServeArgs, around: &Surroundings) -> Result<Settings, ConfigError
     apply_flags(args, &mut exports)?;
     let warnings = warnings(&exports, &state_dir);
     let log_level = args.log_level.clone();
-    Ok(Settings { listen, threads, spin, state_dir, rpcbind, zerocopy, log_level, exports, warnings })
+    Ok(Settings {
+        listen,
+        threads,
+        spin,
+        state_dir,
+        control,
+        rpcbind,
+        zerocopy,
+        log_level,
+        exports,
+        warnings,
+    })
 }
 
 /// A limit of spinning, as flag and file write it.

@@ -8,8 +8,10 @@ fn around(t: &Path) -> Surroundings {
 
 fn args(line: &str) -> ServeArgs {
     let words = std::iter::once("nfsd").chain(line.split(' ').filter(|w| !w.is_empty()));
-    let Command::Serve(s) = Cli::parse_args(words).unwrap().command;
-    s
+    match Cli::parse_args(words).unwrap().command {
+        Command::Serve(s) => s,
+        other => panic!("{other:?}"),
+    }
 }
 
 /// A directory with `a`, `b`, a link `l` to `a`, a file `f` and the configuration file `c`.

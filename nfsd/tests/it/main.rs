@@ -10,4 +10,5 @@ mod lifecycle;
 mod modes;
 mod rpcbind;
 mod server;
+mod stat;
 mod wire;

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -29,6 +29,8 @@ pub struct How {
     pub open_files: Option<u32>,
     /// Only source ports below 1024 are accepted.
     pub secure: bool,
+    /// State directory of another server, instead of one of its own.
+    pub state: Option<PathBuf>,
 }
 
 impl Server {
@@ -44,7 +46,7 @@ impl Server {
         std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
         let state = tempfile::tempdir().unwrap();
         let log = Arc::default();
-        let (child, port) = launch(dir.path(), state.path(), 0, &how, &log);
+        let (child, port) = launch(dir.path(), how.state.as_deref().unwrap_or(state.path()), 0, &how, &log);
         Server { child, port, dir, state, how, log }
     }
 
@@ -52,6 +54,24 @@ impl Server {
     /// What the server has written to its log so far.
     pub fn log(&self) -> Vec<String> {
         self.log.lock().unwrap().clone()
+    }
+
+    #[allow(dead_code)] // as above
+    /// True once the log has such a line; false if it has not come in time.
+    pub fn wait_for_log(&self, line: impl Fn(&str) -> bool) -> bool {
+        let start = std::time::Instant::now();
+        while start.elapsed() < PATIENCE {
+            if self.log().iter().any(|l| line(l)) {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        false
+    }
+
+    /// Its state directory.
+    pub fn state(&self) -> &Path {
+        self.how.state.as_deref().unwrap_or(self.state.path())
     }
 
     pub fn pid(&self) -> u32 {
@@ -62,7 +82,7 @@ impl Server {
     pub fn crash_and_restart(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        let (child, port) = launch(self.dir.path(), self.state.path(), self.port, &self.how, &self.log);
+        let (child, port) = launch(self.dir.path(), self.state(), self.port, &self.how, &self.log);
         assert_eq!(port, self.port);
         self.child = child;
     }

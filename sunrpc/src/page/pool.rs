@@ -131,25 +131,26 @@ impl PageDepot {
     }
 }
 
-/// Counters of one pool.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PoolStats {
-    /// Pages that came fresh from a slab.
-    pub fresh: u64,
-    /// Pages handed out.
-    pub taken: u64,
-    /// Pages that came back.
-    pub returned: u64,
-    /// Pages given back to the depot because the pool held too many.
-    pub trimmed: u64,
-    /// Refills from the depot.
-    pub refills: u64,
-    /// Pages of bulk data written into replies from private pages.
-    pub payload: u64,
-    /// Bytes copied because a flavor protects replies and the data was lent.
-    pub made_private: u64,
-    /// Bytes of bulk data that replies borrowed instead of copying.
-    pub lent: u64,
+crate::counters! {
+    /// Counters of one pool.
+    pub struct PoolStats {
+        /// Pages that came fresh from a slab.
+        pub fresh: u64,
+        /// Pages handed out.
+        pub taken: u64,
+        /// Pages that came back.
+        pub returned: u64,
+        /// Pages given back to the depot because the pool held too many.
+        pub trimmed: u64,
+        /// Refills from the depot.
+        pub refills: u64,
+        /// Pages of bulk data written into replies from private pages.
+        pub payload: u64,
+        /// Bytes copied because a flavor protects replies and the data was lent.
+        pub made_private: u64,
+        /// Bytes of bulk data that replies borrowed instead of copying.
+        pub lent: u64,
+    }
 }
 
 /// One worker's pages.

@@ -7,7 +7,7 @@ mod worker;
 
 pub use call::{Call, Deferred, Outcome, Responder, RpcError};
 pub use job::{Delivery, Job, Mailbox, Offload, OwnedRecord, Reply, Work};
-pub use service::{Disposition, Env, Service, ServiceStats};
+pub use service::{Disposition, Env, ProcCounts, ProcStats, Service, ServiceStats};
 pub use worker::{Closed, SvcLimits, SvcWorker, WorkerStats};
 
 use crate::page::PageWriter;

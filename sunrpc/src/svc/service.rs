@@ -61,25 +61,59 @@ pub enum Disposition {
     Close,
 }
 
-/// Counters of one thread's service.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct ServiceStats {
-    pub calls: u64,
-    pub accepted: u64,
-    pub garbage_args: u64,
-    pub system_err: u64,
-    pub unavailable: u64,
-    pub auth_errors: u64,
-    pub would_block: u64,
-    pub later: u64,
-    pub dropped: u64,
-    /// Records copied into one piece because arguments crossed into their pages.
-    pub linearized: u64,
-    /// Records whose pages an argument took along instead of copying them.
-    pub moved: u64,
-    /// Calls whose release ran.
-    pub released: u64,
+crate::counters! {
+    /// Counters of one thread's service.
+    #[allow(missing_docs)]
+    pub struct ServiceStats {
+        pub calls: u64,
+        pub accepted: u64,
+        pub garbage_args: u64,
+        pub system_err: u64,
+        pub unavailable: u64,
+        pub auth_errors: u64,
+        pub would_block: u64,
+        pub later: u64,
+        pub dropped: u64,
+        /// Records copied into one piece because arguments crossed into their pages.
+        pub linearized: u64,
+        /// Records whose pages an argument took along instead of copying them.
+        pub moved: u64,
+        /// Calls whose release ran.
+        pub released: u64,
+    }
+}
+
+crate::counters! {
+    /// Counters of one procedure on one thread.
+    pub struct ProcStats {
+        /// Calls that arrived for it, duplicates included. One that goes on to a helper counts where it arrived.
+        pub calls: u64,
+        /// Calls that went to a helper.
+        pub waited: u64,
+        /// Calls answered from the duplicate request cache.
+        pub replayed: u64,
+        /// Replies with an error of RPC: arguments, authentication, system. A procedure's own status is a result.
+        pub errors: u64,
+        /// Calls that got no reply.
+        pub dropped: u64,
+    }
+}
+
+/// One procedure and what a thread counted of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcCounts {
+    /// Program number.
+    pub prog: u32,
+    /// Version.
+    pub vers: u32,
+    /// Procedure number.
+    pub proc: u32,
+    /// The program's name for people.
+    pub program: &'static str,
+    /// The procedure's name, as in the .x file.
+    pub procedure: &'static str,
+    /// The counters.
+    pub stats: ProcStats,
 }
 
 struct Bound {
@@ -89,6 +123,8 @@ struct Bound {
     program: Arc<dyn Program>,
     /// Index into `dispatchers`.
     dispatcher: usize,
+    /// As long as `procs`.
+    counts: Box<[ProcStats]>,
 }
 
 /// One thread's instance of everything that runs calls.
@@ -130,6 +166,7 @@ impl Service {
                 procs: v.procs,
                 program: p.clone(),
                 dispatcher: s.dispatchers.len() - 1,
+                counts: vec![ProcStats::default(); v.procs.len()].into(),
             }));
         }
         Ok(s)
@@ -149,6 +186,29 @@ impl Service {
     /// Counters since attaching.
     pub fn stats(&self) -> ServiceStats {
         self.stats
+    }
+
+    /// Counters of every procedure since attaching, in an order that is the same on every thread.
+    pub fn procedures(&self) -> impl Iterator<Item = ProcCounts> {
+        self.bound.iter().flat_map(|b| {
+            let rows = (0..).zip(b.procs).zip(&b.counts).filter(|((_, p), _)| !p.name.is_empty());
+            rows.map(|((proc, p), stats)| ProcCounts {
+                prog: b.prog,
+                vers: b.vers,
+                proc,
+                program: b.program.name(),
+                procedure: p.name,
+                stats: *stats,
+            })
+        })
+    }
+
+    /// Counts something of a procedure that was found.
+    #[inline]
+    fn count(&mut self, at: usize, proc: u32, what: impl FnOnce(&mut ProcStats)) {
+        if let Some(c) = self.bound.get_mut(at).and_then(|b| b.counts.get_mut(proc as usize)) {
+            what(c);
+        }
     }
 
     /// Runs [`Dispatch::release`] for the calls since the last time, now that their replies are on their way. What
@@ -247,15 +307,26 @@ impl Service {
                 return self.accept_error(env, out, pool, h.xid, stat);
             }
         };
+        let proc = h.proc;
+        if !env.blocking {
+            self.count(at, proc, |c| c.calls += 1);
+        }
         if info.repeat == Repeat::Once && claim.is_none() {
             match self.begin(at, &h, &cred, &d, env) {
                 Begin::Run(c) => claim = c,
-                Begin::InProgress => return Disposition::Nothing,
-                Begin::Replay(results) => return self.replay(env, out, pool, &h, &results),
+                Begin::InProgress => {
+                    self.count(at, proc, |c| c.dropped += 1);
+                    return Disposition::Nothing;
+                }
+                Begin::Replay(results) => {
+                    self.count(at, proc, |c| c.replayed += 1);
+                    return self.replay(env, out, pool, &h, &results);
+                }
             }
         }
         if info.blocking && !env.blocking {
             self.stats.would_block += 1;
+            self.count(at, proc, |c| c.waited += 1);
             return Disposition::WouldBlock { validated: self.validates(at, env), claim };
         }
         let r = self.run(at, &info, &h, &cred, d.clone(), env, &mut claim, out, pool);
@@ -281,6 +352,7 @@ impl Service {
             Ok(Flow::WouldBlock) if !env.blocking && pages.is_none_or(RecordPages::restore) => {
                 out.truncate(start, pool);
                 self.stats.would_block += 1;
+                self.count(at, proc, |c| c.waited += 1);
                 return Disposition::WouldBlock { validated: self.validates(at, env), claim };
             }
             Ok(Flow::Later) => {
@@ -291,11 +363,13 @@ impl Service {
             Err(RpcError::Drop) => {
                 out.truncate(start, pool);
                 self.stats.dropped += 1;
+                self.count(at, proc, |c| c.dropped += 1);
                 let close = std::mem::take(&mut self.unprotected);
                 return if close { Disposition::Close } else { Disposition::Nothing };
             }
             Ok(Flow::WouldBlock) | Err(_) => out.truncate(start, pool),
         }
+        self.count(at, proc, |c| c.errors += 1);
         match r {
             Err(RpcError::GarbageArgs(_)) => {
                 self.stats.garbage_args += 1;

@@ -10,7 +10,8 @@ use crate::mutate;
 use crate::page::{PAGE_SIZE, PagePool, PageWriter, RecordPages, XdrBuf};
 use crate::xdr::XdrWrite;
 use crate::xprt::{
-    Incoming, PeerAddr, RecordSink, Recv, Room, Route, Xprt, XprtCaps, XprtError, XprtId, XprtStats, bits,
+    Incoming, PeerAddr, RecordSink, Recv, Room, Route, SendStats, Xprt, XprtCaps, XprtError, XprtId,
+    XprtStats, bits,
 };
 use slab::Slab;
 use std::collections::VecDeque;
@@ -54,24 +55,25 @@ impl Default for SvcLimits {
 /// Pages that must be at hand before a call is taken: the largest reply, its header, and a page lost to alignment.
 const PAGES_PER_CALL: usize = (1 << 20) / PAGE_SIZE + 4;
 
-/// Counters of one worker.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct WorkerStats {
-    pub opened: u64,
-    pub closed: u64,
-    pub turns: u64,
-    pub records: u64,
-    pub offloaded: u64,
-    pub offload_full: u64,
-    pub delivered: u64,
-    /// Deliveries whose transport was gone.
-    pub orphaned: u64,
-    pub no_pages: u64,
-    /// Datagrams that were no call.
-    pub ignored: u64,
-    /// Replies in datagrams that the system refused to send.
-    pub unsent: u64,
+crate::counters! {
+    /// Counters of one worker.
+    #[allow(missing_docs)]
+    pub struct WorkerStats {
+        pub opened: u64,
+        pub closed: u64,
+        pub turns: u64,
+        pub records: u64,
+        pub offloaded: u64,
+        pub offload_full: u64,
+        pub delivered: u64,
+        /// Deliveries whose transport was gone.
+        pub orphaned: u64,
+        pub no_pages: u64,
+        /// Datagrams that were no call.
+        pub ignored: u64,
+        /// Replies in datagrams that the system refused to send.
+        pub unsent: u64,
+    }
 }
 
 struct Entry<X> {
@@ -130,6 +132,8 @@ pub struct SvcWorker<X> {
     offload: Arc<dyn Offload>,
     limits: SvcLimits,
     stats: WorkerStats,
+    /// Of transports that ended.
+    sent: SendStats,
     closed: Vec<Closed>,
     validated: Vec<XprtId>,
     /// What calls left to do, and no helper queue had room for.
@@ -164,6 +168,7 @@ impl<X: Xprt> SvcWorker<X> {
             offload,
             limits,
             stats: WorkerStats::default(),
+            sent: SendStats::default(),
             closed: Vec::new(),
             validated: Vec::new(),
             work: Vec::new(),
@@ -467,6 +472,9 @@ impl<X: Xprt> SvcWorker<X> {
         }
         let peer = *e.x.peer();
         e.x.detach(&mut self.room.pool);
+        if let Some(s) = e.x.send_stats() {
+            self.sent.add(s);
+        }
         self.stats.closed += 1;
         self.closed.push(Closed { id, peer, why, validated: e.validated });
     }
@@ -555,6 +563,13 @@ impl<X: Xprt> SvcWorker<X> {
     /// Counters of the worker.
     pub fn stats(&self) -> WorkerStats {
         self.stats
+    }
+
+    /// What all transports sent, those that ended included.
+    pub fn send_stats(&self) -> SendStats {
+        let mut all = self.sent;
+        self.xprts.iter().filter_map(|(_, e)| e.x.send_stats()).for_each(|s| all.add(s));
+        all
     }
 
     /// The service's counters.

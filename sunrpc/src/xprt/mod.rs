@@ -2,7 +2,7 @@
 
 mod sendq;
 
-pub use sendq::{Front, GATE_BUCKETS, SendQueue, SendStats};
+pub use sendq::{Front, SendQueue, SendStats};
 
 use crate::page::{PagePool, XdrBuf};
 use crate::record::{Record, RecordError, RecordReader};

@@ -9,6 +9,7 @@
 
 use crate::mutate;
 use crate::page::{Page, PagePool, PageSpan, Span, XdrBuf};
+use crate::stats::Histogram;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -26,56 +27,33 @@ struct SendCtxt {
 /// Most ranges that are remembered ahead of a send not yet complete. Beyond, pages wait for later notifications.
 const EARLY_MAX: usize = 64;
 
-/// What the queue has done. Pages and histogram count what went through gates of zero-copy sends.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SendStats {
-    /// Bytes that the kernel copied.
-    pub copied: u64,
-    /// Bytes that it took by reference from pages.
-    pub zerocopy: u64,
-    /// Zero-copy sends.
-    pub zc_sends: u64,
-    /// Messages that announced completions.
-    pub zc_notifications: u64,
-    /// Sends that the kernel copied after all.
-    pub zc_copied: u64,
-    /// Sends that found no locked memory left, and were copied.
-    pub zc_enobufs: u64,
-    /// Bytes that moved from a lender to the network.
-    pub lent: u64,
-    /// Pages that came back through a gate.
-    pub gated: u64,
-    /// Passes over the waiting contexts.
-    pub scans: u64,
-    /// Contexts that they looked at.
-    pub scanned: u64,
-    /// Pages whose gate never opened: given up when the transport closed.
-    pub quarantined: u64,
-    /// Contexts by how long they waited: the bucket `i` counts those below 2^i * 64 microseconds, the last all others.
-    pub gate_wait: [u64; GATE_BUCKETS],
-}
-
-/// Buckets of [`SendStats::gate_wait`]: 64 us to about 2 s.
-pub const GATE_BUCKETS: usize = 16;
-
-impl SendStats {
-    /// Adds another's counts.
-    pub fn add(&mut self, o: &SendStats) {
-        let pairs = [
-            (&mut self.copied, o.copied),
-            (&mut self.zerocopy, o.zerocopy),
-            (&mut self.zc_sends, o.zc_sends),
-            (&mut self.zc_notifications, o.zc_notifications),
-            (&mut self.zc_copied, o.zc_copied),
-            (&mut self.zc_enobufs, o.zc_enobufs),
-            (&mut self.lent, o.lent),
-            (&mut self.gated, o.gated),
-            (&mut self.scans, o.scans),
-            (&mut self.scanned, o.scanned),
-            (&mut self.quarantined, o.quarantined),
-        ];
-        pairs.into_iter().for_each(|(a, b)| *a += b);
-        self.gate_wait.iter_mut().zip(o.gate_wait).for_each(|(a, b)| *a += b);
+crate::counters! {
+    /// What the queue has done. Pages and histogram count what went through gates of zero-copy sends.
+    pub struct SendStats {
+        /// Bytes that the kernel copied.
+        pub copied: u64,
+        /// Bytes that it took by reference from pages.
+        pub zerocopy: u64,
+        /// Zero-copy sends.
+        pub zc_sends: u64,
+        /// Messages that announced completions.
+        pub zc_notifications: u64,
+        /// Sends that the kernel copied after all.
+        pub zc_copied: u64,
+        /// Sends that found no locked memory left, and were copied.
+        pub zc_enobufs: u64,
+        /// Bytes that moved from a lender to the network.
+        pub lent: u64,
+        /// Pages that came back through a gate.
+        pub gated: u64,
+        /// Passes over the waiting contexts.
+        pub scans: u64,
+        /// Contexts that they looked at.
+        pub scanned: u64,
+        /// Pages whose gate never opened: given up when the transport closed.
+        pub quarantined: u64,
+        /// How long contexts waited, in microseconds.
+        pub gate_wait_us: Histogram,
     }
 }
 
@@ -288,10 +266,7 @@ impl SendQueue {
             }
             self.ctxts.pop_front();
             n += c.pages;
-            let bucket = (now.saturating_sub(c.at) / 64 + 1).next_power_of_two().trailing_zeros() as usize;
-            if let Some(count) = self.stats.gate_wait.get_mut(bucket.min(GATE_BUCKETS - 1)) {
-                *count += 1;
-            }
+            self.stats.gate_wait_us.record(now.saturating_sub(c.at));
         }
         if mutate::on("scan-all") {
             self.stats.scanned += self.ctxts.iter().filter(|c| !after(self.done, c.last)).count() as u64;
@@ -405,8 +380,8 @@ mod tests {
         assert_eq!((q.stats().scans, q.stats().scanned), (50, 50));
         q.complete(0, 49, false);
         assert_eq!(q.release(&mut pool, 1000), 50);
-        assert_eq!(q.stats().gate_wait.iter().sum::<u64>(), 50);
-        assert_eq!(q.stats().gate_wait[4], 50, "1000 us are below 2^4 * 64: {:?}", q.stats());
+        assert_eq!(q.stats().gate_wait_us.count(), 50);
+        assert_eq!(q.stats().gate_wait_us.buckets()[10], 50, "1000 us are below 2^10: {:?}", q.stats());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Helper threads: where calls go that may wait.
 
+use super::stats::{Board, ThreadStats};
 use crossbeam_queue::ArrayQueue;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -18,6 +19,16 @@ enum Task {
     Work(Work),
 }
 
+/// What a helper is to do next.
+enum Next {
+    Task(Task),
+    /// Nothing happened for a second.
+    Idle,
+    /// Somebody wants the counters.
+    Asked,
+    Stop,
+}
+
 /// The queue between workers and helpers.
 pub(super) struct Helpers {
     queue: ArrayQueue<Task>,
@@ -25,16 +36,18 @@ pub(super) struct Helpers {
     stop: AtomicBool,
     lock: Mutex<()>,
     wake: Condvar,
+    board: Arc<Board>,
 }
 
 impl Helpers {
-    pub(super) fn new() -> Arc<Self> {
+    pub(super) fn new(board: Arc<Board>) -> Arc<Self> {
         Arc::new(Helpers {
             queue: ArrayQueue::new(QUEUE),
             sleeping: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             lock: Mutex::new(()),
             wake: Condvar::new(),
+            board,
         })
     }
 
@@ -45,44 +58,58 @@ impl Helpers {
         self.wake.notify_all();
     }
 
-    fn next(&self, idle: &mut impl FnMut()) -> Option<Task> {
+    /// Wakes all helpers: the board has a question.
+    pub(super) fn ask(&self) {
+        let _guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.wake.notify_all();
+    }
+
+    /// Waits for something to do; `answered` is the last question of the board that this thread answered.
+    fn next(&self, answered: u64) -> Next {
+        let asked = || self.board.asked() != answered;
         loop {
+            if asked() {
+                return Next::Asked;
+            }
             if let Some(task) = self.queue.pop() {
-                return Some(task);
+                return Next::Task(task);
             }
             if self.stop.load(Ordering::SeqCst) {
-                return None;
+                return Next::Stop;
             }
             let guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
             // Announce, then look again: `submit` pushes, then looks for sleepers (both SeqCst), and takes the lock
-            // to notify, so a job pushed after this look finds the sleeper waiting.
+            // to notify, so a job pushed after this look finds the sleeper waiting. Questions are raised before the
+            // lock is taken, likewise.
             self.sleeping.fetch_add(1, Ordering::SeqCst);
             let mut timed_out = false;
-            if self.queue.is_empty() && !self.stop.load(Ordering::SeqCst) {
+            if self.queue.is_empty() && !self.stop.load(Ordering::SeqCst) && !asked() {
                 let r = self.wake.wait_timeout(guard, Duration::from_secs(1));
                 timed_out = r.map(|(_, t)| t.timed_out()).unwrap_or(false);
             }
             self.sleeping.fetch_sub(1, Ordering::SeqCst);
             if timed_out {
-                idle();
+                return Next::Idle;
             }
         }
     }
 
-    /// A helper thread's life.
-    pub(super) fn run(&self, mut service: Service, depot: Arc<PageDepot>, start: Instant) {
+    /// The life of a helper thread that has row `row` of the board.
+    pub(super) fn run(&self, mut service: Service, depot: Arc<PageDepot>, start: Instant, row: usize) {
         let mut pool = PagePool::new(depot);
         let mut since_tick = Instant::now();
+        let mut answered = 0;
         loop {
-            let mut idle = || {
-                service.tick(start.elapsed().as_millis() as u64);
-                pool.tick();
-                since_tick = Instant::now();
-            };
-            match self.next(&mut idle) {
-                None => return,
-                Some(Task::Work(work)) => work(),
-                Some(Task::Call(mut job)) => {
+            let mut idle = false;
+            match self.next(answered) {
+                Next::Stop => break,
+                Next::Asked => {
+                    answered = self.board.asked();
+                    self.board.pin(row, answered, ThreadStats::of(&service, &pool));
+                }
+                Next::Idle => idle = true,
+                Next::Task(Task::Work(work)) => work(),
+                Next::Task(Task::Call(mut job)) => {
                     let reply = run_job(&mut service, &mut job, &mut pool);
                     let Job { record, from, route, mailbox, .. } = job;
                     record.recycle(&mut pool);
@@ -92,12 +119,13 @@ impl Helpers {
                     service.release(|work| work());
                 }
             }
-            if since_tick.elapsed() > Duration::from_secs(1) {
+            if idle || since_tick.elapsed() > Duration::from_secs(1) {
                 service.tick(start.elapsed().as_millis() as u64);
                 pool.tick();
                 since_tick = Instant::now();
             }
         }
+        self.board.pin_last(row, ThreadStats::of(&service, &pool));
     }
 }
 

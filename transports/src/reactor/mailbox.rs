@@ -16,6 +16,8 @@ pub(super) enum Msg {
     Done(Delivery),
     /// Close this connection to make room.
     Evict(Arc<ConnState>),
+    /// Pin your counters to the board.
+    Stats,
     /// Finish what is in progress, at most this long, then end.
     Stop(Duration),
 }

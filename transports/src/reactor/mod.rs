@@ -24,8 +24,8 @@ use mailbox::{Msg, WorkerMailbox};
 use mio::{Poll, Waker};
 pub use spin::SPIN_AUTO;
 use spin::Spinner;
-use stats::Board;
-pub use stats::ServerStats;
+use stats::{Board, Shown};
+pub use stats::{DepotStats, Group, PagesNow, PollStats, ServerStats, ThreadStats};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -61,6 +61,7 @@ pub enum ServeError {
 
 /// What a server is made of.
 pub struct Builder {
+    name: &'static str,
     programs: Vec<Arc<dyn Program>>,
     endpoints: Vec<Endpoint>,
     threads: usize,
@@ -93,8 +94,9 @@ pub struct Server {
     /// What receives datagrams, by worker.
     datagrams: Vec<Vec<Box<dyn PolledXprt>>>,
     drc: Option<Arc<Drc>>,
-    /// Where the workers show their counters.
-    boards: Arc<[Arc<Board>]>,
+    board: Arc<Board>,
+    /// Where the workers show what their polls did.
+    shown: Arc<[Arc<Shown>]>,
     stop: mpsc::Sender<Duration>,
     stopped: mpsc::Receiver<Duration>,
 }
@@ -110,7 +112,8 @@ impl std::fmt::Debug for Server {
 pub struct Handle {
     stop: mpsc::Sender<Duration>,
     drc: Option<Arc<Drc>>,
-    boards: Arc<[Arc<Board>]>,
+    board: Arc<Board>,
+    shown: Arc<[Arc<Shown>]>,
 }
 
 impl Handle {
@@ -119,9 +122,22 @@ impl Handle {
         self.drc.as_ref().map(|d| d.stats()).unwrap_or_default()
     }
 
-    /// What the workers did so far.
+    /// What the server counted since it started. Asks every thread, and waits for at most a second: a thread that is
+    /// busy for longer is marked as not [`current`](ThreadStats::current). After the end of the server, its last
+    /// numbers. Not to be called by a worker of the same server, which would wait for itself.
     pub fn stats(&self) -> ServerStats {
-        stats::sum(self.boards.iter().map(|b| &**b))
+        let (threads, depot) = self.board.ask();
+        let drc_bytes = self.drc.as_ref().map_or(0, |d| d.bytes() as u64);
+        ServerStats { threads, drc: self.duplicate_cache(), drc_bytes, depot }
+    }
+
+    /// What the polls of all workers did. Asks nobody, so it disturbs nobody: a worker shows its numbers before it sleeps,
+    /// and about once a second.
+    pub fn polls(&self) -> PollStats {
+        self.shown.iter().fold(PollStats::default(), |mut all, s| {
+            all.add(&s.read());
+            all
+        })
     }
 
     /// Stops accepting, finishes the calls in progress for at most `grace`, closes everything; then
@@ -157,6 +173,13 @@ impl Builder {
     /// Serves an endpoint that is open already.
     pub fn endpoint(mut self, e: Endpoint) -> Self {
         self.endpoints.push(e);
+        self
+    }
+
+    /// What the names of its threads begin with (default `rpc`), so that the servers of a process are told apart. The
+    /// system shows 15 bytes of a name, so 7 of these.
+    pub fn name(mut self, name: &'static str) -> Self {
+        self.name = name;
         self
     }
 
@@ -251,8 +274,9 @@ impl Builder {
         }
         let (stop, stopped) = mpsc::channel();
         let drc = (self.drc.bytes > 0).then(|| Drc::new(self.drc));
-        let boards = (0..self.threads).map(|_| Arc::default()).collect();
-        Ok(Server { builder: self, datagrams, drc, boards, stop, stopped })
+        let board = Arc::default();
+        let shown = (0..self.threads).map(|_| Arc::default()).collect();
+        Ok(Server { builder: self, datagrams, drc, board, shown, stop, stopped })
     }
 
     /// Builds and runs.
@@ -265,6 +289,7 @@ impl Server {
     /// An empty server to be described.
     pub fn builder() -> Builder {
         Builder {
+            name: "rpc",
             programs: Vec::new(),
             endpoints: Vec::new(),
             threads: 0,
@@ -296,7 +321,8 @@ impl Server {
 
     /// A handle that stops the server.
     pub fn handle(&self) -> Handle {
-        Handle { stop: self.stop.clone(), drc: self.drc.clone(), boards: self.boards.clone() }
+        let (board, shown) = (self.board.clone(), self.shown.clone());
+        Handle { stop: self.stop.clone(), drc: self.drc.clone(), board, shown }
     }
 
     /// Serves until [`Handle::stop`].
@@ -305,7 +331,8 @@ impl Server {
         let threads = b.threads;
         let n_helpers = if b.helpers == 0 { 2 * threads } else { b.helpers };
         let depot = PageDepot::new(MappedSource, b.max_pages);
-        let helpers = Helpers::new();
+        let board = self.board;
+        let helpers = Helpers::new(board.clone());
         let totals = Arc::new(Totals::default());
         let drc = self.drc;
         let start = Instant::now();
@@ -315,15 +342,16 @@ impl Server {
 
         let mut workers = Vec::new();
         let mut joins: Vec<JoinHandle<()>> = Vec::new();
-        for (i, board) in self.boards.iter().cloned().enumerate() {
+        for (i, shown) in self.shown.iter().cloned().enumerate() {
             let poll = Poll::new()?;
             let mailbox = Arc::new(WorkerMailbox::new(Waker::new(poll.registry(), WAKE)?));
             workers.push(mailbox.clone());
             let (programs, flavors) = (b.programs.clone(), b.flavors.clone());
             let (depot, helpers) = (depot.clone(), helpers.clone());
             let (ready, limits, pin, drc) = (ready_tx.clone(), b.limits, b.pin, drc.clone());
+            let board = board.clone();
             let send = b.send;
-            joins.push(thread::Builder::new().name(format!("rpc-{i}")).spawn(move || {
+            joins.push(thread::Builder::new().name(format!("{}-{i}", b.name)).spawn(move || {
                 if pin {
                     pin_to(i);
                 }
@@ -335,7 +363,7 @@ impl Server {
                 let _ = ready.send(Ok(()));
                 drop(ready);
                 let spinner = Spinner::new(spin);
-                WorkerThread { poll, svc, mailbox, send, start, spinner, board }.run();
+                WorkerThread { poll, svc, mailbox, send, start, spinner, shown, board, row: i }.run();
             })?);
         }
         let mut helper_joins = Vec::new();
@@ -343,12 +371,12 @@ impl Server {
             let (programs, flavors) = (b.programs.clone(), b.flavors.clone());
             let (depot, helpers) = (depot.clone(), helpers.clone());
             let (ready, drc) = (ready_tx.clone(), drc.clone());
-            helper_joins.push(thread::Builder::new().name(format!("rpc-help-{i}")).spawn(
+            helper_joins.push(thread::Builder::new().name(format!("{}-help-{i}", b.name)).spawn(
                 move || match attach(&programs, &flavors, drc) {
                     Ok(s) => {
                         let _ = ready.send(Ok(()));
                         drop(ready);
-                        helpers.run(s, depot, start);
+                        helpers.run(s, depot, start, threads + i);
                     }
                     Err(e) => drop(ready.send(Err(e))),
                 },
@@ -382,7 +410,8 @@ impl Server {
                 stop: stop.clone(),
                 totals,
             };
-            let join = thread::Builder::new().name("rpc-accept".into()).spawn(move || a.run())?;
+            let join = thread::Builder::new().name(format!("{}-accept", b.name)).spawn(move || a.run())?;
+            board.open(b.name, workers.clone(), (helpers.clone(), n_helpers), (depot.clone(), b.max_pages));
             Some((join, waker))
         } else {
             None
@@ -407,6 +436,7 @@ impl Server {
         for j in helper_joins {
             panicked |= j.join().is_err();
         }
+        board.close();
         match failed {
             Some(e) => Err(e),
             None if panicked => Err(ServeError::Thread),

@@ -3,7 +3,7 @@
 use super::conn::Managed;
 use super::mailbox::{Msg, WorkerMailbox};
 use super::spin::{Spinner, spin};
-use super::stats::{Board, ServerStats};
+use super::stats::{Board, PollStats, Shown, ThreadStats};
 use crate::class::SendOptions;
 use mio::{Events, Interest, Poll, Token};
 use std::sync::Arc;
@@ -27,15 +27,10 @@ pub(super) struct WorkerThread {
     /// When the server started: zero of the clock that all its threads share.
     pub(super) start: Instant,
     pub(super) spinner: Spinner,
+    pub(super) shown: Arc<Shown>,
+    /// Where counters are asked for, and this thread's row.
     pub(super) board: Arc<Board>,
-}
-
-/// What the thread itself counts.
-#[derive(Default)]
-struct Polls {
-    sleeps: u64,
-    spins: u64,
-    spin_hits: u64,
+    pub(super) row: usize,
 }
 
 impl WorkerThread {
@@ -45,7 +40,7 @@ impl WorkerThread {
         let mut events = Events::with_capacity(EVENTS);
         let mut next_tick = TICK;
         let mut deadline: Option<Duration> = None;
-        let mut polls = Polls::default();
+        let mut polls = PollStats::default();
         loop {
             let idle = start.elapsed();
             let busy = self.svc.has_ready() || self.mailbox.has_mail();
@@ -100,6 +95,10 @@ impl WorkerThread {
                             self.svc.close(id);
                         }
                     }
+                    Msg::Stats => {
+                        let number = self.board.asked();
+                        self.board.pin(self.row, number, self.stats(&polls));
+                    }
                     Msg::Stop(grace) => deadline = Some(now + grace),
                 }
             }
@@ -114,13 +113,14 @@ impl WorkerThread {
                 self.svc.close_all();
                 self.account();
                 self.show(&polls);
+                self.board.pin_last(self.row, self.stats(&polls));
                 return;
             }
         }
     }
 
     /// Spins if that is likely to pay; true if something happened, and then `events` are from now.
-    fn spun(&mut self, events: &mut Events, polls: &mut Polls) -> bool {
+    fn spun(&mut self, events: &mut Events, polls: &mut PollStats) -> bool {
         let budget = self.spinner.budget();
         if budget.is_zero() {
             return false;
@@ -133,10 +133,17 @@ impl WorkerThread {
         hit
     }
 
-    fn show(&self, polls: &Polls) {
-        let Polls { sleeps, spins, spin_hits } = *polls;
-        let (svc, wakeups) = (self.svc.stats(), self.mailbox.wakeups());
-        self.board.show(&ServerStats { svc, sleeps, spins, spin_hits, wakeups });
+    fn show(&self, polls: &PollStats) {
+        self.shown.show(&PollStats { wakeups: self.mailbox.wakeups(), ..*polls });
+    }
+
+    fn stats(&self, polls: &PollStats) -> ThreadStats {
+        ThreadStats {
+            worker: self.svc.stats(),
+            send: self.svc.send_stats(),
+            polls: PollStats { wakeups: self.mailbox.wakeups(), ..*polls },
+            ..ThreadStats::of(self.svc.service(), self.svc.pool())
+        }
     }
 
     fn adopt(&mut self, mut x: Managed, now: u64) {

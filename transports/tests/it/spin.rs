@@ -5,7 +5,7 @@ use crate::common::*;
 use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
-use sunrpc_transports::ServerStats;
+use sunrpc_transports::PollStats;
 
 /// Long enough that the next call of a test comes in time on the busiest machine, and shorter than a worker's sleep of a
 /// second.
@@ -16,11 +16,11 @@ fn call_and_wait(s: &mut TcpStream, proc: u32, args: &[u8]) {
     record(s).expect("a reply");
 }
 
-/// What the server counts once its workers have been to sleep `n` more times.
-fn after_sleeps(r: &Running, n: u64) -> ServerStats {
-    let before = r.handle.stats().sleeps;
+/// What the polls did once the workers have been to sleep `n` more times.
+fn after_sleeps(r: &Running, n: u64) -> PollStats {
+    let before = r.handle.polls().sleeps;
     loop {
-        let stats = r.handle.stats();
+        let stats = r.handle.polls();
         if stats.sleeps >= before + n {
             return stats;
         }
@@ -33,10 +33,10 @@ fn ping_pong_is_found_by_spinning_and_an_idle_server_does_not_spin() {
     let r = start(|b| b.threads(1).spin(LIMIT));
     let mut s = r.raw();
     let mut calls = 0;
-    while r.handle.stats().spin_hits == 0 {
+    while r.handle.polls().spin_hits == 0 {
         call_and_wait(&mut s, NULL, &[]);
         calls += 1;
-        assert!(calls < 1_000_000, "{:?}", r.handle.stats());
+        assert!(calls < 1_000_000, "{:?}", r.handle.polls());
     }
     // The last call is over. The worker may spin once more; its sleep of a second then tells it that nobody calls.
     after_sleeps(&r, 3);
@@ -55,8 +55,9 @@ fn off_is_the_default() {
         call_and_wait(&mut s, NULL, &[]);
     }
     let stats = after_sleeps(&r, 2);
-    assert_eq!((stats.spins, stats.svc.opened), (0, 1));
-    assert!(stats.sleeps > 0 && stats.svc.records == 200);
+    let svc = r.handle.stats().worker();
+    assert_eq!((stats.spins, svc.opened), (0, 1));
+    assert!(stats.sleeps > 0 && svc.records == 200);
     r.stop();
 }
 
@@ -75,6 +76,6 @@ fn messages_of_other_threads_and_ticks_are_not_missed() {
     }
     let stats = after_sleeps(&r, 1);
     // Not every answer needed a system call to wake the worker: some found it spinning.
-    assert!(stats.svc.delivered == 600 && stats.wakeups < 600, "{stats:?}");
+    assert!(r.handle.stats().worker().delivered == 600 && stats.wakeups < 600, "{stats:?}");
     r.stop();
 }
