@@ -90,7 +90,7 @@ mkdir -m 755 "$work/export"
 # Waits until a line of the process's output says that it is ready.
 ready() { # PID FILE WORDS
     for _ in $(seq $((patience * 10))); do
-        grep -q -- "$3" "$2" && return 0
+        grep -qs -- "$3" "$2" && return 0
         kill -0 "$1" 2>/dev/null || return 1
         sleep 0.1
     done
@@ -102,6 +102,8 @@ run() { # NAME
     local drop=0 zerocopy=off rc=0 verdict
     case $1 in zerocopy*) zerocopy=on ;; esac
     case $1 in *-loss) drop=$every ;; esac
+    # Started in the background, a program may write its file after we look: what the last case left must not be there.
+    rm -f "$work/relay" "$work/nfsd" "$work/check"
     "$target/debug/tunrelay" "$a" "$b" $to_client_ms $to_server_ms $mtu $drop >"$work/relay" 2>&1 &
     relay=$!
     if ready $relay "$work/relay" '^ready$'; then
