@@ -5,7 +5,7 @@ use crate::common::*;
 use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
-use sunrpc_transports::PollStats;
+use sunrpc_transports::{PollStats, Zerocopy};
 
 /// Long enough that the next call of a test comes in time on the busiest machine, and shorter than a worker's sleep of a
 /// second.
@@ -77,5 +77,23 @@ fn messages_of_other_threads_and_ticks_are_not_missed() {
     let stats = after_sleeps(&r, 1);
     // Not every answer needed a system call to wake the worker: some found it spinning.
     assert!(r.handle.stats().worker().delivered == 600 && stats.wakeups < 600, "{stats:?}");
+    r.stop();
+}
+
+/// The event that tells of a completion is no hang-up: a worker once went on reading the idle socket without a pause.
+#[test]
+fn a_connection_whose_sends_have_completed_is_left_alone() {
+    let r = start(|b| b.threads(1).zerocopy(Zerocopy::On));
+    let mut s = r.raw();
+    for _ in 0..20 {
+        call_and_wait(&mut s, FILL, &(1u32 << 20).to_be_bytes());
+    }
+    let nap = || std::thread::sleep(Duration::from_millis(300));
+    nap();
+    let before = r.handle.stats();
+    assert!(before.threads.iter().any(|t| t.send.zc_notifications > 0), "{before:?}");
+    nap();
+    let turns = r.handle.stats().worker().turns - before.worker().turns;
+    assert!(turns < 50, "{turns} turns in which nobody called");
     r.stop();
 }
