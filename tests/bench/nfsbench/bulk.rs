@@ -16,15 +16,12 @@ pub(crate) fn markdown(results: &Results<'_>) -> String {
         "spread",
     ];
     let mut table = Table::new(head.map(String::from));
-    let mut doubtful = false;
     for (name, cells) in &results.rows {
         for cell in cells.iter().flatten() {
             let m = &cell.median;
-            let disturbed = cell.runs.iter().any(|r| r.disturbed > 0.05);
-            doubtful |= disturbed;
             table.line([
                 (*name).to_owned(),
-                format!("{}{}", m.server, if disturbed { " (!)" } else { "" }),
+                m.server.clone(),
                 figure(m.gib_per_s),
                 figure(m.cost),
                 others(m).map_or_else(|| "-".into(), figure),
@@ -34,11 +31,7 @@ pub(crate) fn markdown(results: &Results<'_>) -> String {
             ]);
         }
     }
-    let mut text = format!("Medians (spread: (max - min) / median of the GiB/s)\n\n{}", table.markdown());
-    if doubtful {
-        text += "\n(!): other programs took more than 5 % of the generator's time in a run.\n";
-    }
-    text
+    format!("Medians (spread: (max - min) / median of the GiB/s)\n\n{}", table.markdown())
 }
 
 /// CPU time for a GiB that neither the server nor the generator used.
