@@ -118,9 +118,7 @@ if [ -n "$matrix" ]; then
 fi
 if [ -n "$stall" ]; then
   rows='getattr alone|--op getattr
-getattr, writer|--op getattr
-getattr busy alone|--op getattr --busy
-getattr busy, writer|--op getattr --busy'
+getattr, writer|--op getattr'
 fi
 if [ "$only" = list ]; then cut -d'|' -f1 <<<"$rows"; exit; fi
 # The floor has no directories. Bare system calls stand in its place at READDIRPLUS.

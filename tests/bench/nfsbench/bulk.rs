@@ -10,7 +10,6 @@ pub(crate) fn markdown(results: &Results<'_>) -> String {
         "modes",
         "GiB/s",
         "server CPU-s/GiB",
-        "other CPU-s/GiB",
         "server RSS peak, MiB",
         "cached after, MiB",
         "spread",
@@ -24,7 +23,6 @@ pub(crate) fn markdown(results: &Results<'_>) -> String {
                 m.server.clone(),
                 figure(m.gib_per_s),
                 figure(m.cost),
-                others(m).map_or_else(|| "-".into(), figure),
                 format!("{:.1}", m.rss_peak_kib as f64 / 1024.0),
                 m.resident_kib.map_or_else(|| "-".into(), |k| format!("{:.0}", k as f64 / 1024.0)),
                 format!("{:.0} %", spread(&cell.runs) * 100.0),
@@ -32,11 +30,6 @@ pub(crate) fn markdown(results: &Results<'_>) -> String {
         }
     }
     format!("Medians (spread: (max - min) / median of the GiB/s)\n\n{}", table.markdown())
-}
-
-/// CPU time for a GiB that neither the server nor the generator used.
-fn others(m: &Row) -> Option<f64> {
-    (m.gib_per_s > 0.0).then(|| m.others_cores / m.gib_per_s)
 }
 
 fn spread(runs: &[&Row]) -> f64 {
@@ -59,7 +52,6 @@ mod tests {
             server: server.into(),
             gib_per_s: rate,
             cost: 0.25,
-            others_cores: 0.5,
             rss_peak_kib: 10 << 10,
             resident_kib: (server == "direct").then_some(3 << 10),
             ..Row::default()
@@ -71,7 +63,7 @@ mod tests {
             .filter(|l| l.starts_with("| read"))
             .map(|l| l.split('|').map(str::trim).filter(|c| !c.is_empty()).collect())
             .collect();
-        assert_eq!(cells[0], ["read", "buffered", "1.25", "0.250", "0.400", "10.0", "-", "80 %"]);
-        assert_eq!(cells[1], ["read", "direct", "2.00", "0.250", "0.250", "10.0", "3", "0 %"]);
+        assert_eq!(cells[0], ["read", "buffered", "1.25", "0.250", "10.0", "-", "80 %"]);
+        assert_eq!(cells[1], ["read", "direct", "2.00", "0.250", "10.0", "3", "0 %"]);
     }
 }

@@ -306,7 +306,6 @@ struct Mark {
     server: Option<Sample>,
     own_ns: u64,
     wait_ns: u64,
-    machine_ns: u64,
 }
 
 impl Mark {
@@ -316,7 +315,6 @@ impl Mark {
             server: pid.map(Sample::take).transpose()?,
             own_ns: process::own_cpu_ns(),
             wait_ns: process::own_wait_ns(),
-            machine_ns: process::machine_cpu_ns(),
         })
     }
 }
@@ -586,8 +584,6 @@ fn figures(args: &LoadArgs, bytes: u32, first: &Mark, last: &Mark, counts: &Coun
     };
     let seconds = (last.at - first.at) as f64 / 1e9;
     let (own, waited) = (last.own_ns - first.own_ns, last.wait_ns.saturating_sub(first.wait_ns));
-    let others = last.machine_ns.saturating_sub(first.machine_ns).saturating_sub(usage.cpu_ns + own);
-    row.others_cores = others as f64 / 1e9 / seconds;
     row.fill(seconds, counts.ops, counts.bytes, &usage, own, waited);
     row
 }

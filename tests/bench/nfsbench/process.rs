@@ -92,15 +92,6 @@ pub(crate) fn rss_peak_kib(pid: u32) -> Result<u64> {
         .ok_or_else(|| BenchError::Usage(format!("process {pid} has no memory figures")))
 }
 
-/// What all processors did since the start of the machine, in nanoseconds, rounded to ticks.
-pub(crate) fn machine_cpu_ns() -> u64 {
-    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let line = text.lines().next().unwrap_or_default();
-    // user, nice, system, idle, waiting, interrupts, soft interrupts
-    let fields = line.split_whitespace().skip(1).enumerate().take(7).filter(|(i, _)| !matches!(i, 3 | 4));
-    fields.filter_map(|(_, f)| f.parse::<u64>().ok()).sum::<u64>() * TICK_NS
-}
-
 /// CPU time of this process in nanoseconds.
 pub(crate) fn own_cpu_ns() -> u64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
@@ -155,6 +146,5 @@ mod tests {
         assert!(used.cpu_ns >= 80_000_000, "{used:?}");
         assert!(rss_kib(pid).unwrap() > 500);
         assert!(rss_peak_kib(pid).unwrap() > 500);
-        assert!(machine_cpu_ns() >= 80_000_000);
     }
 }

@@ -58,8 +58,6 @@ pub(crate) struct Row {
     pub(crate) rss_peak_kib: u64,
     /// What the page cache holds of `--resident` after the run.
     pub(crate) resident_kib: Option<u64>,
-    /// Processors that neither the server nor the generator kept busy: kernel threads, interrupts, other programs.
-    pub(crate) others_cores: f64,
     /// Load average of the machine.
     pub(crate) load: f64,
     /// How the generator waited: `epoll` or `busy`.
