@@ -16,8 +16,8 @@ file system. One client passes once over one file in calls of 1 MiB, each way wi
   mix        three READs to two WRITEs, through the first three fifths and the rest of such a file, and COMMIT
 
 Rates count from the first call to the last reply, COMMIT's included. The server's CPU time is that of its process, user and
-system; kernel threads that write to the disk are not in it: they are, with interrupts and whatever else ran, the "other"
-CPU time. "Cached after" is what the page cache holds of the file then, of --mib MiB. Prints one Markdown table of medians.
+system; kernel threads that write to the disk are not in it. "Cached after" is what the page
+cache holds of the file then, of --mib MiB. Prints one Markdown table of medians.
 
   --mib N             size of the file in MiB, a multiple of 5 [500]
   --depth N           calls in flight [8]
@@ -200,6 +200,6 @@ echo
 if [ ${#fell_back[@]} -gt 0 ]; then
   loud "this file system lacks what was asked for, so these were buffered: $(printf '%s; ' "${fell_back[@]}" | sort -u)"
 fi
-echo "kernel $(uname -r), $(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -1), server with $threads threads on" \
+echo "kernel $(uname -r), $(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -1), server with --threads $threads on" \
   "processor $server_cpu, load on $client_cpu, $depth calls in flight"
 echo "$rounds rounds, file of $mib MiB on $(findmnt -n -o FSTYPE,SOURCE,OPTIONS -T "$work" | head -1 | tr -s ' ')"

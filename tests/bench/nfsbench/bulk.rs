@@ -5,15 +5,8 @@ use crate::table::{Results, Table};
 
 /// What each cell came to, in the order in which they were first measured.
 pub(crate) fn markdown(results: &Results<'_>) -> String {
-    let head = [
-        "load",
-        "modes",
-        "GiB/s",
-        "server CPU-s/GiB",
-        "server RSS peak, MiB",
-        "cached after, MiB",
-        "spread",
-    ];
+    let head =
+        ["load", "modes", "GiB/s", "server CPU-s/GiB", "server RSS peak, MiB", "cached after, MiB", "spread"];
     let mut table = Table::new(head.map(String::from));
     for (name, cells) in &results.rows {
         for cell in cells.iter().flatten() {
@@ -57,7 +50,7 @@ mod tests {
             ..Row::default()
         };
         let runs = [run("buffered", 1.0), run("buffered", 2.0), run("buffered", 1.25), run("direct", 2.0)];
-        let text = markdown(&Results::new(&runs, "ours"));
+        let text = markdown(&Results::new(&runs, "ours", &[]));
         let cells: Vec<Vec<&str>> = text
             .lines()
             .filter(|l| l.starts_with("| read"))
