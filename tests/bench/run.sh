@@ -8,6 +8,7 @@ usage() {
   cat <<'T'
 Usage: bash tests/bench/run.sh [OPTIONS]
        bash tests/bench/run.sh --rpc [OPTIONS]     plain RPC against other frameworks, see --rpc --help
+       bash tests/bench/run.sh --modes [OPTIONS]   how files on a disk are read and written, see --modes --help
        bash tests/bench/run.sh --pages [OPTIONS]   our ways of sending READ replies against each other
 
 Builds nfsd and the load generator, starts the servers on one processor and the generator on another, and measures
@@ -20,6 +21,8 @@ every operation against each server in turn, on a directory in memory. Prints me
   --servers S[,...]   of ours, ganesha, floor [all three]
   --matrix            instead of the rows: NULL and GETATTR on 1, 8, 32 and 1000 connections, each with 1, 4, 8 and 32
                       calls in flight
+  --stall             instead of the rows: how long GETATTR of one client takes while another one writes 16 MiB and
+                      COMMITs over and over, and without it; on a disk [--dir: $TMPDIR or /tmp]
   --pages             instead of the rows: READ of 4 KiB to 1 MiB, 8 connections with 8 calls in flight, answered by copy, by
                       splice, by MSG_ZEROCOPY, and by copy without recycling of pages, beside servers that do nothing but
                       pread + send, splice, or sendfile
@@ -48,10 +51,14 @@ if [ "${1:-}" = --rpc ]; then
   shift
   exec bash tests/bench/rpc.sh "$@"
 fi
+if [ "${1:-}" = --modes ]; then
+  shift
+  exec bash tests/bench/modes.sh "$@"
+fi
 given=("$@")
 declare -A pid=() command=() port=([ours]=22149 [ganesha]=22049 [floor]=22249)
 declare -A mount_port=([ours]=22149 [ganesha]=22048 [floor]=22249)
-rounds=3 secs=3 only= servers=ours,ganesha,floor json= svg= base=/dev/shm server_cpu=0 client_cpu=1 busy= nfsd= bench= keep= matrix= pages= extra=() ratios=()
+rounds=3 secs=3 only= servers=ours,ganesha,floor json= svg= base= server_cpu=0 client_cpu=1 busy= nfsd= bench= keep= matrix= pages= stall= extra=() ratios=()
 while [ $# -gt 0 ]; do
   case $1 in
     --quick) rounds=1 secs=1 ;;
@@ -65,6 +72,7 @@ while [ $# -gt 0 ]; do
     --server-cpu) server_cpu=$2; shift ;;
     --client-cpu) client_cpu=$2; shift ;;
     --matrix) matrix=yes ;;
+    --stall) stall=yes ;;
     --pages) pages=yes servers= ;;
     --server)
       name=${2%%=*}
@@ -113,6 +121,10 @@ if [ -n "$matrix" ]; then
     for c in 1 8 32 1000; do for q in 1 4 8 32; do echo "$op c${c}q$q|--op $op -c $c -q $q"; done; done
   done)
 fi
+if [ -n "$stall" ]; then
+  rows='getattr alone|--op getattr
+getattr, writer|--op getattr'
+fi
 if [ -n "$pages" ]; then
   rows=$(for k in 4 16 64 128 256 1024; do echo "read ${k}K c8q8|--op read1m --bytes $((k << 10)) -c 8 -q 8"; done)
   ours='{nfsd} --listen tcp://127.0.0.1:{port} --rpcbind off --threads 1'
@@ -138,6 +150,15 @@ lookup c8q32 1000 names'
 # shellcheck source=tests/bench/lib.sh
 . tests/bench/lib.sh
 
+if [ -z "$base" ]; then
+  base=/dev/shm
+  if [ -n "$stall" ]; then base=${TMPDIR:-/tmp}; fi
+fi
+if [ -n "$stall" ] && [[ $(stat -f -c %T "$base") = *mfs ]]; then
+  echo "run.sh: $base is in memory, where COMMIT waits for nothing; choose a directory on a disk with --dir" >&2
+  exit 2
+fi
+
 if [ -z "$nfsd" ] || [ -z "$bench" ]; then
   target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
   if [ -z "$bench" ]; then
@@ -162,11 +183,12 @@ fi
 
 work=$(mktemp -d "$base/nfsbench.XXXXXX")
 chmod 755 "$work"
-helpers=()
+helpers=() writing= # the load that runs beside a row
 
 cleanup() {
   trap - EXIT
   progress_end
+  if [ -n "$writing" ]; then stop "$writing"; fi
   stop_all
   for p in "${helpers[@]}"; do stop "$p"; done
   if [ -n "$keep" ]; then say "left: $work"; else rm -rf "$work"; fi
@@ -238,6 +260,19 @@ start() { # start SERVER: 0 when it answers, with its pid noted
   return 1
 }
 
+# The generator of the writer gives way to the one that measures, with which it shares a processor.
+writer() { # writer SERVER ROW: 16 MiB in WRITEs of 1 MiB, one after the other, and COMMIT, from before the row to after it
+  nice -n 19 "$bench" load --op write1m --commit-every 16 --span 16 --port "${port[$1]}" --mount-port "${mount_port[$1]}" \
+    --export "$export_dir" --warmup 0.5 --secs "$(awk "BEGIN { print $secs + 0.5 }")" --cpu "$client_cpu" --label "$1" \
+    --row "its writer, beside $2" --json >"$work/writer.json" 2>"$work/writer.words" &
+  writing=$!
+  sleep 0.5
+}
+writer_end() { # writer_end SERVER ROW
+  if wait "$writing"; then cat "$work/writer.json" >>"$results"; else loud "$1, $2: its writer failed: $(cat "$work/writer.words")"; fi
+  writing=
+}
+
 running=()
 for s in ${servers//,/ }; do
   case $s in
@@ -282,10 +317,12 @@ for round in $(seq "$rounds"); do
         measure "$secs" "$bench" probe-readdir "$export_dir/dir10k" --cpu "$server_cpu" --secs "$secs" --row "$row" --json >>"$results"
         continue
       fi
+      if [[ $row = *", writer" ]]; then writer "$s" "${row%, writer}"; fi
       # shellcheck disable=SC2086 # options are words
       measure "$secs" "$bench" load $options $busy --port "${port[$s]}" --mount-port "${mount_port[$s]}" \
         --export "$export_dir" --secs "$secs" --pid "${pid[$s]}" --cpu "$client_cpu" --label "$s" --row "$row" --json \
         >>"$results" || loud "$s, $row: no figures (see above)"
+      if [[ $row = *", writer" ]]; then writer_end "$s" "$row"; fi
     done
   done
   stop_all
@@ -293,9 +330,14 @@ done
 progress_end
 
 echo
-"$bench" table "$results" "${ratios[@]}" ${json:+--json "$json"} ${svg:+--svg "$svg/nfs.svg" --title "NFSv3"}
+"$bench" table "$results" "${ratios[@]}" ${stall:+--latency} ${json:+--json "$json"} ${svg:+--svg "$svg/nfs.svg" --title "NFSv3"}
 echo
 machine
 [[ " ${running[*]} " = *" ganesha "* ]] && echo "ganesha: $(ganesha.nfsd -v 2>/dev/null | head -1)"
+if [ -n "$stall" ]; then
+  echo "on $(findmnt -n -o FSTYPE,SOURCE,OPTIONS -T "$work" | head -1 | tr -s ' '); the floor has no file system: what it shows beside" \
+    "the writer is the machine's and the network's part"
+  exit 0
+fi
 [ -n "$pages" ] || echo "READDIRPLUS stands beside bare getdents64 + statx of the same directory; read 1M beside sendfile of the same file."
 exit 0

@@ -1,6 +1,7 @@
 //! The load itself: one thread, one poll, many connections, each with `depth` calls under way.
 
 use crate::LoadArgs;
+use crate::cache;
 use crate::error::{BenchError, Context, Result};
 use crate::hist::Histogram;
 use crate::ops::{Choice, Op, Plan, PlanOptions};
@@ -27,6 +28,10 @@ const DROP_BYTES: usize = 1 << 20;
 const ECHO_HEAD: usize = 28;
 /// Calls left unanswered for so long are lost.
 const SILENCE: Duration = Duration::from_secs(10);
+/// The same where a COMMIT may have a whole file to write.
+const LONG_SILENCE: Duration = Duration::from_secs(300);
+/// After a run: the server's work behind the last reply, and the kernel's, come to rest.
+const SETTLE: Duration = Duration::from_millis(300);
 /// Nobody answers more calls than this without using processor time.
 const IDLE_OPS: u64 = 1000;
 /// How long the poll sleeps at most, so that the run ends in time.
@@ -38,6 +43,8 @@ struct Slot {
     busy: bool,
     /// Next is the second call: REMOVE or COMMIT.
     second: bool,
+    /// The call under way is a WRITE.
+    put: bool,
     choice: Choice,
     sent_at: u64,
     writes: u64,
@@ -51,6 +58,10 @@ struct Lane {
     slots: Vec<Slot>,
     /// Next offset of sequential operations.
     next: u64,
+    /// Next offset of the mix's WRITEs.
+    next_write: u64,
+    /// Calls made, without COMMITs.
+    calls: u64,
     in_flight: usize,
     /// The last COMMIT has been sent.
     closed: bool,
@@ -82,6 +93,8 @@ struct Load {
     random: u64,
     /// Nanoseconds since the start, read once for each batch of replies.
     now: u64,
+    /// Calls still to be made, without COMMITs.
+    left: u64,
     stopping: bool,
     hist: Histogram,
     counts: Counts,
@@ -102,8 +115,16 @@ impl Load {
         let random = if self.plan.op.lacks_status() { 0 } else { self.random() };
         let Some(slot) = lane.slots.get_mut(i) else { return Ok(()) };
         let choice = slot.choice;
+        let op = self.plan.op;
+        slot.put = !slot.second && op.writes(lane.calls);
+        if !slot.second {
+            lane.calls += 1;
+            self.left = self.left.saturating_sub(1);
+            self.stopping |= self.left == 0;
+        }
         let t = match (slot.second, choice.count) {
             (true, _) => choice.second,
+            (false, 1) if op == Op::Mix1m => choice.first + usize::from(slot.put),
             (false, 1) => choice.first,
             (false, n) => choice.first + (random % n as u64) as usize,
         };
@@ -120,23 +141,17 @@ impl Load {
         put_u32(&mut lane.out.buf, at + 4, slot.xid);
         if template.patch != 0 {
             let size = u64::from(self.plan.bytes);
-            let value = match self.plan.op {
+            let (split, end) = (self.plan.split(), self.plan.file_size);
+            let value = match op {
                 Op::Read => random % (self.plan.file_size / size) * size,
-                Op::Read1m => {
-                    let offset = lane.next;
-                    let next = offset + size;
-                    lane.next = if next + size > self.plan.file_size { 0 } else { next };
-                    offset
-                }
+                Op::Read1m => step(&mut lane.next, size, 0, end),
+                Op::Mix1m if slot.put => step(&mut lane.next_write, size, split, end),
+                Op::Mix1m => step(&mut lane.next, size, 0, split),
                 Op::Readdirplus => {
                     put_u64(&mut lane.out.buf, at + template.patch + 8, u64::from_be_bytes(slot.verf));
                     slot.cookie
                 }
-                _ => {
-                    let offset = lane.next;
-                    lane.next = if offset + 2 * size > self.span { 0 } else { offset + size };
-                    offset
-                }
+                _ => step(&mut lane.next, size, 0, self.span),
             };
             put_u64(&mut lane.out.buf, at + template.patch, value);
         }
@@ -162,7 +177,8 @@ impl Load {
         slot.busy = false;
         lane.in_flight -= 1;
         self.answered += 1;
-        if !(slot.second && op.is_write()) {
+        let commit = slot.second && op.commits();
+        if !commit {
             self.hist.add(self.now.saturating_sub(slot.sent_at));
             self.counts.ops += 1;
         }
@@ -181,7 +197,7 @@ impl Load {
                 return Err(BenchError::Reply(format!("echo in a record of {len} bytes")));
             }
             self.counts.bytes += u64::from(self.plan.bytes);
-        } else if op.is_read() {
+        } else if op.is_read() || (op == Op::Mix1m && !slot.put && !commit) {
             d.post_op_attr()?;
             let count = d.u32()?;
             self.counts.short += u64::from(count < self.plan.bytes);
@@ -200,25 +216,32 @@ impl Load {
                 return Err(BenchError::Reply("READDIRPLUS without entries before the end".into()));
             }
             (slot.cookie, slot.verf) = if eof { (0, [0; 8]) } else { (cookie, verf) };
-        } else if op.is_write() && !slot.second {
+        } else if slot.put {
             self.counts.bytes += u64::from(self.plan.bytes);
         }
 
         if op == Op::Create {
             slot.second = !slot.second;
-        } else if op.is_write() {
-            slot.writes += u64::from(!slot.second);
-            slot.second = !slot.second && self.commit_every > 0 && slot.writes % self.commit_every == 0;
+        } else if op.commits() {
+            slot.writes += u64::from(slot.put);
+            slot.second = slot.put && self.commit_every > 0 && slot.writes % self.commit_every == 0;
         }
         if !self.stopping || (op == Op::Create && slot.second) {
             self.issue(lane, i)?;
-        } else if op.is_write() && lane.in_flight == 0 && !lane.closed {
+        } else if op.commits() && lane.in_flight == 0 && !lane.closed {
             lane.closed = true;
             slot.second = true;
             self.issue(lane, i)?;
         }
         Ok(())
     }
+}
+
+/// The next of the offsets from `from` up to `to`, over and over.
+fn step(next: &mut u64, size: u64, from: u64, to: u64) -> u64 {
+    let offset = *next;
+    *next = if offset + 2 * size > to { from } else { offset + size };
+    offset
 }
 
 /// Buffers and clock that all connections share.
@@ -323,6 +346,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<Row> {
         file: &args.file,
         dir: &args.dir,
         work_dir: &args.work_dir,
+        into: args.into.as_deref(),
         targets: usize::from(args.targets),
         caller,
     };
@@ -364,6 +388,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<Row> {
         issued: 0,
         random: seed,
         now: io.now(),
+        left: args.total.map_or(u64::MAX, |mib| ((u64::from(mib) << 20) / size).max(1)),
         stopping: false,
         hist: Histogram::new(),
         counts: Counts::default(),
@@ -380,6 +405,9 @@ pub(crate) fn run(args: &LoadArgs) -> Result<Row> {
         )));
     }
     let rss_after = rss(args.pid)?;
+    if args.resident.is_some() {
+        std::thread::sleep(SETTLE);
+    }
     for name in &load.plan.litter {
         rpc.remove(&load.plan.work_dir, name)?;
     }
@@ -390,6 +418,10 @@ pub(crate) fn run(args: &LoadArgs) -> Result<Row> {
     row.rss_before_kib = rss_before.unwrap_or(0);
     row.rss_connected_kib = rss_connected.unwrap_or(0);
     row.rss_after_kib = rss_after.unwrap_or(0);
+    row.rss_peak_kib = args.pid.map(process::rss_peak_kib).transpose()?.unwrap_or(0);
+    if let Some(path) = &args.resident {
+        row.resident_kib = cache::resident_kib(path)?;
+    }
     if row.errors > 0 {
         return Err(BenchError::Void { count: row.errors, ops: load.answered, last: load.last_error });
     }
@@ -402,6 +434,7 @@ fn connection(socket: Socket, plan: &Plan, index: usize, conns: usize, depth: us
         xid: 0,
         busy: false,
         second: false,
+        put: false,
         choice: *choice,
         sent_at: 0,
         writes: 0,
@@ -412,7 +445,15 @@ fn connection(socket: Socket, plan: &Plan, index: usize, conns: usize, depth: us
     let blocks = plan.file_size / u64::from(plan.bytes.max(1));
     let next =
         if plan.op == Op::Read1m { blocks * index as u64 / conns as u64 * u64::from(plan.bytes) } else { 0 };
-    let lane = Lane { out: Out::default(), slots: slots.collect(), next, in_flight: 0, closed: false };
+    let lane = Lane {
+        out: Out::default(),
+        slots: slots.collect(),
+        next,
+        next_write: plan.split(),
+        calls: 0,
+        in_flight: 0,
+        closed: false,
+    };
     Conn { socket, records: Records::new(plan.op == Op::Readdirplus), lane }
 }
 
@@ -424,7 +465,17 @@ fn payload(plan: &Plan) -> Result<Option<Payload>> {
     }
     let fd = rustix::fs::memfd_create("nfsbench", rustix::fs::MemfdFlags::CLOEXEC).context("memfd")?;
     let mut file = File::from(fd);
-    file.write_all(&vec![0x5a; size as usize]).context("memfd")?;
+    // Not compressible, for disks that might.
+    let mut x = 0x9e37_79b9_7f4a_7c15u64;
+    let mut words = Vec::with_capacity(size as usize + 8);
+    while words.len() < size as usize {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        words.extend_from_slice(&x.to_le_bytes());
+    }
+    words.truncate(size as usize);
+    file.write_all(&words).context("memfd")?;
     Ok(Some(Payload::File(file)))
 }
 
@@ -441,11 +492,24 @@ fn drive(
     let warm = (args.warmup * 1e9) as u64;
     let mut first: Option<Mark> = None;
     let mut last: Option<(Mark, Counts)> = None;
+    if let (Some(dir), Some(mib)) = (&args.warm, args.total) {
+        cache::warm(dir, mib + mib / 4)?;
+    }
     let begin = io.now();
     let (mut answered, mut heard) = (0, begin);
     load.now = begin;
+    let silence = if args.total.is_some() {
+        // All of it counts, from the first call to the last reply.
+        first = Some(Mark::take(args.pid, io)?);
+        LONG_SILENCE
+    } else {
+        SILENCE
+    };
     for conn in pool.iter_mut() {
         for i in 0..conn.lane.slots.len() {
+            if load.stopping {
+                break;
+            }
             load.issue(&mut conn.lane, i)?;
         }
         io.output(conn)?;
@@ -466,9 +530,9 @@ fn drive(
         let now = io.now();
         if load.answered != answered {
             (answered, heard) = (load.answered, now);
-        } else if now - heard > SILENCE.as_nanos() as u64 {
+        } else if now - heard > silence.as_nanos() as u64 {
             let open = pool.iter().map(|c| c.lane.in_flight).sum();
-            return Err(BenchError::Silent(open, SILENCE.as_secs()));
+            return Err(BenchError::Silent(open, silence.as_secs()));
         }
         match (&first, &last) {
             (None, _) if now - begin >= warm => {
@@ -477,7 +541,7 @@ fn drive(
                     Counts { errors: load.counts.errors, short: load.counts.short, ..Counts::default() };
                 first = Some(Mark::take(args.pid, io)?);
             }
-            (Some(f), None) if now - f.at >= (args.secs * 1e9) as u64 => {
+            (Some(f), None) if is_over(args, now - f.at, load, pool) => {
                 load.stopping = true;
                 last = Some((Mark::take(args.pid, io)?, load.counts.clone()));
             }
@@ -488,6 +552,14 @@ fn drive(
         {
             return Ok((first, end, counts));
         }
+    }
+}
+
+/// Whether all was measured, `ns` after the beginning.
+fn is_over(args: &LoadArgs, ns: u64, load: &Load, pool: &[Conn]) -> bool {
+    match args.total {
+        Some(_) => load.stopping && pool.iter().all(|c| c.lane.in_flight == 0),
+        None => ns >= (args.secs * 1e9) as u64,
     }
 }
 
@@ -510,7 +582,20 @@ fn figures(args: &LoadArgs, bytes: u32, first: &Mark, last: &Mark, counts: &Coun
         wait: if args.busy { "busy" } else { "epoll" }.into(),
         ..Row::default()
     };
+    let seconds = (last.at - first.at) as f64 / 1e9;
     let (own, waited) = (last.own_ns - first.own_ns, last.wait_ns.saturating_sub(first.wait_ns));
-    row.fill((last.at - first.at) as f64 / 1e9, counts.ops, counts.bytes, &usage, own, waited);
+    row.fill(seconds, counts.ops, counts.bytes, &usage, own, waited);
     row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_go_round_within_their_part() {
+        let mut next = 6;
+        let got: Vec<u64> = (0..5).map(|_| step(&mut next, 2, 6, 11)).collect();
+        assert_eq!(got, [6, 8, 6, 8, 6]);
+    }
 }

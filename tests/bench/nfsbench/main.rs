@@ -4,6 +4,8 @@
 //! reply only what proves it right is looked at, and bulk data is dropped in the kernel: an operation costs this
 //! program a fraction of a microsecond, so that it is the server that is measured. It shares no code with the server.
 
+mod bulk;
+mod cache;
 mod error;
 mod floor;
 mod hist;
@@ -51,6 +53,8 @@ enum Command {
     Floor(FloorArgs),
     /// Measure what listing a directory costs without NFS: getdents64, and statx of every entry
     ProbeReaddir(ProbeArgs),
+    /// Print how much of a file the page cache holds, in MiB
+    Resident(ResidentArgs),
     /// Make tables of the medians of lines that `--json` printed
     Table(TableArgs),
 }
@@ -106,6 +110,21 @@ struct LoadArgs {
     /// MiB after which a connection's WRITEs start over at offset 0
     #[arg(long, default_value_t = 64)]
     span: u32,
+    /// Stop after so many MiB, and count everything from the first call to the last reply, COMMIT included; in place of
+    /// --secs and --warmup
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
+    total: Option<u32>,
+    /// WRITE into this file below the export, made if need be, and leave it there
+    #[arg(long, value_name = "NAME")]
+    into: Option<String>,
+    /// Local path of a file: after the run, see how much of it the page cache holds
+    #[arg(long, value_name = "PATH")]
+    resident: Option<PathBuf>,
+    /// Just before the load, fill some more of the page cache than --total with a file of this directory, and let go of
+    /// it: in a virtual machine whose free memory goes back to its host, the first use of a page costs more than
+    /// what is to be measured
+    #[arg(long, value_name = "DIR", requires = "total")]
+    warm: Option<PathBuf>,
     /// User id of the AUTH_SYS credential
     #[arg(long, default_value_t = 0)]
     uid: u32,
@@ -163,6 +182,16 @@ enum SendBy {
     Splice,
 }
 
+/// Options of `resident`.
+#[derive(Debug, Args)]
+struct ResidentArgs {
+    /// File
+    file: PathBuf,
+    /// First write out what is dirty of it and drop it from the page cache; fails if something stays
+    #[arg(long)]
+    drop: bool,
+}
+
 /// Options of `probe-readdir`.
 #[derive(Debug, Args)]
 struct ProbeArgs {
@@ -197,6 +226,12 @@ struct TableArgs {
     /// Also draw the medians, into an SVG file
     #[arg(long)]
     svg: Option<PathBuf>,
+    /// Another table: rates, costs, memory and page cache, a line for each row and server
+    #[arg(long, conflicts_with = "latency")]
+    bulk: bool,
+    /// Only what the clients saw
+    #[arg(long)]
+    latency: bool,
     /// Title of the drawing
     #[arg(long, default_value = "NFSv3")]
     title: String,
@@ -229,6 +264,7 @@ fn run(command: &Command) -> Result<()> {
             print(&probe::run(args)?, args.json);
             Ok(())
         }
+        Command::Resident(args) => cache::run(args),
         Command::Table(args) => table::run(args),
     }
 }

@@ -27,6 +27,9 @@ pub(crate) enum Op {
     Write,
     /// UNSTABLE WRITE of --bytes (1 MiB), sequentially into a file per connection, and COMMIT
     Write1m,
+    /// Three READs to two UNSTABLE WRITEs of --bytes (1 MiB), sequentially through the first three fifths of --file and
+    /// through the rest of it, and COMMIT
+    Mix1m,
     /// CREATE and REMOVE in turn, an own name per connection and slot; each counts as one operation
     Create,
     /// READDIRPLUS of the whole --dir again and again, --bytes (64 KiB) a reply
@@ -42,7 +45,7 @@ impl Op {
     pub(crate) fn default_bytes(self) -> u32 {
         match self {
             Self::Read | Self::Write => 4 << 10,
-            Self::Read1m | Self::Write1m | Self::Echo => 1 << 20,
+            Self::Read1m | Self::Write1m | Self::Mix1m | Self::Echo => 1 << 20,
             Self::Readdirplus => 64 << 10,
             _ => 0,
         }
@@ -59,7 +62,7 @@ impl Op {
 
     /// Whether a reply may hold much more than what is looked at.
     pub(crate) fn brings_bytes(self) -> bool {
-        self.is_read() || self == Self::Echo
+        self.is_read() || matches!(self, Self::Mix1m | Self::Echo)
     }
 
     /// Whether a reply has nothing behind the RPC header, or no status there.
@@ -67,8 +70,18 @@ impl Op {
         self == Self::Null || self.is_plain()
     }
 
-    pub(crate) fn is_write(self) -> bool {
-        matches!(self, Self::Write | Self::Write1m)
+    /// Whether COMMITs belong to it.
+    pub(crate) fn commits(self) -> bool {
+        matches!(self, Self::Write | Self::Write1m | Self::Mix1m)
+    }
+
+    /// Whether call number `n` of a connection is a WRITE.
+    pub(crate) fn writes(self, n: u64) -> bool {
+        match self {
+            Self::Write | Self::Write1m => true,
+            Self::Mix1m => n * 2 % 5 < 2,
+            _ => false,
+        }
     }
 }
 
@@ -102,7 +115,7 @@ pub(crate) struct Choice {
 pub(crate) struct Plan {
     pub(crate) op: Op,
     pub(crate) bytes: u32,
-    /// Size of --file, for reads.
+    /// Size of --file, for READs and the mix.
     pub(crate) file_size: u64,
     pub(crate) templates: Vec<Template>,
     /// By connection and slot: `choices[conn * depth + slot]`.
@@ -121,6 +134,8 @@ pub(crate) struct PlanOptions<'a> {
     pub(crate) file: &'a str,
     pub(crate) dir: &'a str,
     pub(crate) work_dir: &'a str,
+    /// Where WRITEs go, in place of files that are made and removed.
+    pub(crate) into: Option<&'a str>,
     pub(crate) targets: usize,
     pub(crate) caller: Caller,
 }
@@ -152,17 +167,21 @@ impl Plan {
                 plan.shared(targets.iter().map(encode), o);
             }
             Op::Read | Op::Read1m => {
-                let fh = rpc.walk(root, o.file)?;
-                plan.file_size = rpc.size(&fh)?;
-                if plan.file_size < u64::from(o.bytes) || o.bytes == 0 {
-                    let e = format!("{} has {} bytes: too small to read {}", o.file, plan.file_size, o.bytes);
-                    return Err(BenchError::Usage(e));
-                }
-                let mut e = call(proc3::READ);
-                let patch = e.opaque(&fh).0.len();
-                e.u64(0).u32(o.bytes);
-                plan.templates.push(Template::new(e, patch, 0));
+                plan.reads(rpc, root, o)?;
                 plan.choose(0, 1, o);
+            }
+            Op::Mix1m => {
+                if o.conns > 1 {
+                    return Err(BenchError::Usage("--op mix1m is of one connection".into()));
+                }
+                let fh = plan.reads(rpc, root, o)?;
+                let blocks = plan.file_size / u64::from(o.bytes);
+                if blocks < 5 {
+                    return Err(BenchError::Usage(format!("{}: the mix needs 5 MiB", o.file)));
+                }
+                plan.write_calls(&fh, o)?;
+                // WRITE is the template behind that of READ; see `Load::issue`.
+                plan.choices = vec![Choice { first: 0, count: 1, second: 2 }; o.depth];
             }
             Op::Readdirplus => {
                 let fh = rpc.walk(root, o.dir)?;
@@ -187,6 +206,12 @@ impl Plan {
             }
         }
         Ok(plan)
+    }
+
+    /// Where the WRITEs of the mix begin.
+    pub(crate) fn split(&self) -> u64 {
+        let size = u64::from(self.bytes.max(1));
+        self.file_size / size * 3 / 5 * size
     }
 
     /// Calls that any slot may make.
@@ -217,31 +242,63 @@ impl Plan {
         Err(BenchError::Reply("the echo is not what was said".into()))
     }
 
+    /// READ of --file, which is at least as long as one of them.
+    fn reads(&mut self, rpc: &mut Rpc, root: &[u8], o: &PlanOptions<'_>) -> Result<Vec<u8>> {
+        let fh = rpc.walk(root, o.file)?;
+        self.file_size = rpc.size(&fh)?;
+        if self.file_size < u64::from(o.bytes) || o.bytes == 0 {
+            let e = format!("{} has {} bytes: too small to read {}", o.file, self.file_size, o.bytes);
+            return Err(BenchError::Usage(e));
+        }
+        let mut e = xdr::call(Some(o.caller), NFS, proc3::READ);
+        let patch = e.opaque(&fh).0.len();
+        e.u64(0).u32(o.bytes);
+        self.templates.push(Template::new(e, patch, 0));
+        Ok(fh)
+    }
+
     fn writes(&mut self, rpc: &mut Rpc, root: &[u8], o: &PlanOptions<'_>) -> Result<()> {
-        if o.bytes == 0 || !o.bytes.is_multiple_of(4) {
-            return Err(BenchError::Usage(format!("--bytes {}: WRITE needs a multiple of 4", o.bytes)));
+        if let Some(path) = o.into {
+            if o.conns > 1 {
+                return Err(BenchError::Usage("--into is for one connection".into()));
+            }
+            let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+            let dir = rpc.walk(root, parent)?;
+            let fh = rpc.create(&dir, name, false)?;
+            self.write_calls(&fh, o)?;
+            self.choices = vec![Choice { first: 0, count: 1, second: 1 }; o.depth];
+            return Ok(());
         }
         self.work_dir = rpc.walk(root, o.work_dir)?;
         for conn in 0..o.conns {
             let name = format!("nfsbench-{}-{conn}", std::process::id());
-            let fh = rpc.create(&self.work_dir, &name)?;
+            let fh = rpc.create(&self.work_dir, &name, true)?;
             self.litter.push(name);
-            let mut e = xdr::call(Some(o.caller), NFS, proc3::WRITE);
-            let patch = e.opaque(&fh).0.len();
-            // offset, count, UNSTABLE, length of the data
-            e.u64(0).u32(o.bytes).u32(0).u32(o.bytes);
-            let payload = if o.bytes <= INLINE_PAYLOAD {
-                e.0.resize(e.0.len() + o.bytes as usize, 0x5a);
-                0
-            } else {
-                o.bytes
-            };
-            self.templates.push(Template::new(e, patch, payload));
-            let commit = xdr::call(Some(o.caller), NFS, proc3::COMMIT).opaque(&fh).u64(0).u32(0).clone();
-            self.templates.push(Template::new(commit, 0, 0));
+            self.write_calls(&fh, o)?;
             let choice = Choice { first: conn * 2, count: 1, second: conn * 2 + 1 };
             self.choices.extend(std::iter::repeat_n(choice, o.depth));
         }
+        Ok(())
+    }
+
+    /// WRITE into a file, and COMMIT of it.
+    fn write_calls(&mut self, fh: &[u8], o: &PlanOptions<'_>) -> Result<()> {
+        if o.bytes == 0 || !o.bytes.is_multiple_of(4) {
+            return Err(BenchError::Usage(format!("--bytes {}: WRITE needs a multiple of 4", o.bytes)));
+        }
+        let mut e = xdr::call(Some(o.caller), NFS, proc3::WRITE);
+        let patch = e.opaque(fh).0.len();
+        // offset, count, UNSTABLE, length of the data
+        e.u64(0).u32(o.bytes).u32(0).u32(o.bytes);
+        let payload = if o.bytes <= INLINE_PAYLOAD {
+            e.0.resize(e.0.len() + o.bytes as usize, 0x5a);
+            0
+        } else {
+            o.bytes
+        };
+        self.templates.push(Template::new(e, patch, payload));
+        let commit = xdr::call(Some(o.caller), NFS, proc3::COMMIT).opaque(fh).u64(0).u32(0).clone();
+        self.templates.push(Template::new(commit, 0, 0));
         Ok(())
     }
 }
@@ -262,4 +319,17 @@ fn targets(rpc: &mut Rpc, root: &[u8], o: &PlanOptions<'_>) -> Result<(Vec<u8>, 
         return Err(BenchError::Usage(e));
     }
     Ok((dir, found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_of_five_calls_of_the_mix_are_writes() {
+        for n in [0, 1, 2, 3, 4, 995] {
+            assert_eq!((n..n + 5).filter(|n| Op::Mix1m.writes(*n)).count(), 2);
+        }
+        assert!(Op::Write.writes(3) && !Op::Read1m.writes(3));
+    }
 }

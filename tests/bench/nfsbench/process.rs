@@ -85,6 +85,13 @@ pub(crate) fn rss_kib(pid: u32) -> Result<u64> {
         .ok_or_else(|| BenchError::Usage(format!("process {pid} has no memory figures")))
 }
 
+/// The most that was resident of process `pid` since it started, in KiB.
+pub(crate) fn rss_peak_kib(pid: u32) -> Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).context(format!("/proc/{pid}/status"))?;
+    status_field(&text, "VmHWM:")
+        .ok_or_else(|| BenchError::Usage(format!("process {pid} has no memory figures")))
+}
+
 /// CPU time of this process in nanoseconds.
 pub(crate) fn own_cpu_ns() -> u64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
@@ -138,5 +145,6 @@ mod tests {
         let used = before.until(&Sample::take(pid).unwrap());
         assert!(used.cpu_ns >= 80_000_000, "{used:?}");
         assert!(rss_kib(pid).unwrap() > 500);
+        assert!(rss_peak_kib(pid).unwrap() > 500);
     }
 }

@@ -54,6 +54,10 @@ pub(crate) struct Row {
     pub(crate) rss_before_kib: u64,
     pub(crate) rss_connected_kib: u64,
     pub(crate) rss_after_kib: u64,
+    /// The most that was resident of the server since it started.
+    pub(crate) rss_peak_kib: u64,
+    /// What the page cache holds of `--resident` after the run.
+    pub(crate) resident_kib: Option<u64>,
     /// Load average of the machine.
     pub(crate) load: f64,
     /// How the generator waited: `epoll` or `busy`.

@@ -126,10 +126,10 @@ impl Rpc {
         })
     }
 
-    /// CREATE, empty; an existing file is emptied.
-    pub(crate) fn create(&mut self, dir: &[u8], name: &str) -> Result<Vec<u8>> {
+    /// CREATE; an existing file is emptied or left as it is.
+    pub(crate) fn create(&mut self, dir: &[u8], name: &str, empty: bool) -> Result<Vec<u8>> {
         let mut c = self.call(NFS, proc3::CREATE);
-        create_args(&mut c, dir, name, true);
+        create_args(&mut c, dir, name, empty);
         let fh = self.run_ok(&format!("CREATE {name}"), c, |d| {
             Ok(if d.u32()? != 0 { Some(d.handle()?.to_vec()) } else { None })
         })?;

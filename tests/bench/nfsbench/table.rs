@@ -19,7 +19,14 @@ pub(crate) fn run(args: &TableArgs) -> Result<()> {
         rows.extend(read(path)?);
     }
     let results = Results::new(&rows, &args.subject, &args.ratio);
-    print!("{}", results.markdown());
+    let text = if args.bulk {
+        crate::bulk::markdown(&results)
+    } else if args.latency {
+        results.rates() + &results.warning()
+    } else {
+        results.markdown()
+    };
+    print!("{text}");
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&results.json()).unwrap_or_default();
         fs::write(path, text + "\n").context(path.display().to_string())?;
@@ -60,23 +67,24 @@ struct ServerRuns {
 }
 
 /// Runs of one row against one server.
-struct Cell<'a> {
-    runs: Vec<&'a Row>,
-    median: Row,
+pub(crate) struct Cell<'a> {
+    pub(crate) runs: Vec<&'a Row>,
+    pub(crate) median: Row,
 }
 
-struct Results<'a> {
+/// All runs, by row and server.
+pub(crate) struct Results<'a> {
     subject: &'a str,
     /// Servers to be compared, instead of the subject with all others.
     pairs: Vec<(&'a str, &'a str)>,
     /// The subject first, the floor last.
     servers: Vec<&'a str>,
     /// Names, with a cell for each server.
-    rows: Vec<(&'a str, Vec<Option<Cell<'a>>>)>,
+    pub(crate) rows: Vec<(&'a str, Vec<Option<Cell<'a>>>)>,
 }
 
 impl<'a> Results<'a> {
-    fn new(runs: &'a [Row], subject: &'a str, ratios: &'a [String]) -> Self {
+    pub(crate) fn new(runs: &'a [Row], subject: &'a str, ratios: &'a [String]) -> Self {
         let mut servers: Vec<&str> = Vec::new();
         let mut names: Vec<&str> = Vec::new();
         for r in runs {
@@ -300,20 +308,20 @@ fn median(runs: &[&Row]) -> Row {
 }
 
 /// A Markdown table that is also legible as it is.
-struct Table {
+pub(crate) struct Table {
     lines: Vec<Vec<String>>,
 }
 
 impl Table {
-    fn new(head: impl IntoIterator<Item = String>) -> Self {
+    pub(crate) fn new(head: impl IntoIterator<Item = String>) -> Self {
         Self { lines: vec![head.into_iter().collect()] }
     }
 
-    fn line(&mut self, cells: impl IntoIterator<Item = String>) {
+    pub(crate) fn line(&mut self, cells: impl IntoIterator<Item = String>) {
         self.lines.push(cells.into_iter().collect());
     }
 
-    fn markdown(&self) -> String {
+    pub(crate) fn markdown(&self) -> String {
         let columns = self.lines.iter().map(Vec::len).max().unwrap_or(0);
         let cell = |line: &[String], c: usize| line.get(c).cloned().unwrap_or_default();
         let widths: Vec<usize> = (0..columns)
