@@ -105,6 +105,9 @@ impl WorkerThread {
             self.svc.run(now_ms);
             if now >= next_tick {
                 self.svc.tick(now_ms);
+                if self.row == 0 {
+                    self.svc.pool().depot().tick();
+                }
                 self.show(&polls);
                 next_tick = now + TICK;
             }
