@@ -78,12 +78,10 @@ fn feed(
 
 fn finish(r: &mut RecordReader, pool: &mut PagePool, out: &mut Vec<Vec<u8>>, bulk: Option<Bulk>) {
     let rec = r.collected();
-    if let Some(bulk) = bulk.filter(|b| b.at < HEAD_MAX && rec.head.len() + rec.spans.len() > HEAD_MAX) {
-        assert_eq!(rec.head.len(), bulk.at);
-    }
-    if let (Some(bulk), Some((last, full))) = (bulk, rec.spans.split_last())
-        && rec.head.len() == bulk.at
-    {
+    let len = rec.head.len() + rec.spans.iter().map(|s| s.len()).sum::<usize>();
+    let bulk = bulk.filter(|b| b.at < HEAD_MAX && len >= HEAD_MAX);
+    assert_eq!(rec.head.len(), bulk.map_or(len.min(HEAD_MAX), |b| b.at));
+    if let (Some(bulk), Some((last, full))) = (bulk, rec.spans.split_last()) {
         // The data lies as it was wanted, and page by page.
         let lead = bulk.lead % PAGE_SIZE;
         let mut ends = full.iter();
