@@ -120,7 +120,7 @@ fn direct_writes_leave_only_head_and_tail_in_the_page_cache() {
         "not a fallback: there is no whole page"
     );
     // From memory that no device takes: all whole pages, and nothing of head and tail.
-    let first = if data.as_ptr().addr() % 4096 == 0 { 0 } else { MIB as u64 };
+    let first = if data.as_ptr().addr().is_multiple_of(4096) { 0 } else { MIB as u64 };
     assert_eq!(c.bounced - first, 2 * (MIB as u64 - 4096));
     // From memory where the file's pages are pages.
     let mut memory = bytes(MIB + 3 * 4096, 7);
