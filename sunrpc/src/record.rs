@@ -3,6 +3,9 @@
 //! A record that arrives whole in one fragment within one read is never copied: it is handed out as a slice of the
 //! receive buffer. Any other record is *collected*: its first [`HEAD_MAX`] bytes in one piece, the rest in pool
 //! pages. Memory follows the bytes that arrive, never the length that is claimed.
+//!
+//! Who knows what a record means may tell, from its first bytes, where [`Bulk`] data begins. That is where the head then
+//! ends, and the data starts where in a page it is wanted, so that it can go to a device as it lies.
 
 use crate::mutate;
 use crate::page::{PAGE_SIZE, PagePool, PageSpan};
@@ -12,6 +15,9 @@ use std::io::IoSliceMut;
 /// Bytes of a collected record that are kept contiguous; headers and arguments of every procedure without bulk data
 /// fit.
 pub const HEAD_MAX: usize = 4096;
+
+/// Pieces of a scattered read: a record of 1 MiB and more with a page at each end, and the tail.
+const IOV: usize = (1 << 20) / PAGE_SIZE + 4;
 
 /// Top bit of a record mark: last fragment.
 pub const LAST_FRAGMENT: u32 = 0x8000_0000;
@@ -49,6 +55,29 @@ pub enum RecordError {
     NoPages,
 }
 
+/// Where the bulk data of a record begins, and where in a page it is wanted. A hint: any value gives the same record, in
+/// other pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bulk {
+    /// Offset in the record of the first byte.
+    pub at: usize,
+    /// Offset in a page where that byte is to lie, modulo [`PAGE_SIZE`].
+    pub lead: usize,
+}
+
+/// What [`RecordReader::read_direct`] received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Direct {
+    /// Bytes in all; 0 at the end of the stream.
+    pub bytes: usize,
+    /// Bytes that lie in the tail buffer: those behind the open fragment.
+    pub tail: usize,
+    /// Every byte that was asked for: there may be more.
+    pub full: bool,
+    /// The record is complete.
+    pub done: bool,
+}
+
 /// A complete record.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
@@ -84,6 +113,8 @@ pub struct RecordReader {
     open: bool,
     total: usize,
     head: Vec<u8>,
+    /// The head is complete: what follows goes to pages.
+    split: bool,
     spans: Vec<PageSpan>,
 }
 
@@ -95,6 +126,17 @@ impl RecordReader {
 
     /// Takes the next record from the front of `input`, or consumes all of it.
     pub fn next<'i>(&mut self, input: &mut &'i [u8], pool: &mut PagePool) -> Result<Next<'i>, RecordError> {
+        self.next_placed(input, pool, |_| None)
+    }
+
+    /// The same; `place` gets the first [`HEAD_MAX`] bytes of a record that is collected and longer, and may tell where
+    /// its bulk data is.
+    pub fn next_placed<'i>(
+        &mut self,
+        input: &mut &'i [u8],
+        pool: &mut PagePool,
+        mut place: impl FnMut(&[u8]) -> Option<Bulk>,
+    ) -> Result<Next<'i>, RecordError> {
         loop {
             if !self.open && self.mark_have == 0 && self.fragments == 0 {
                 match whole(input, &self.limits)? {
@@ -108,7 +150,7 @@ impl RecordReader {
             }
             let n = self.left.min(input.len());
             let (now, later) = input.split_at(n);
-            self.collect(now, pool)?;
+            self.collect(now, pool, &mut place)?;
             *input = later;
             if self.left > 0 {
                 return Ok(Next::More);
@@ -150,15 +192,60 @@ impl RecordReader {
         Ok(true)
     }
 
-    fn collect(&mut self, mut bytes: &[u8], pool: &mut PagePool) -> Result<(), RecordError> {
+    fn collect(
+        &mut self,
+        mut bytes: &[u8],
+        pool: &mut PagePool,
+        place: impl FnOnce(&[u8]) -> Option<Bulk>,
+    ) -> Result<(), RecordError> {
         self.left -= bytes.len();
         self.total += bytes.len();
-        if self.head.len() < HEAD_MAX {
-            let n = bytes.len().min(HEAD_MAX - self.head.len());
-            let (now, later) = bytes.split_at(n);
-            self.head.extend_from_slice(now);
-            bytes = later;
+        if !bytes.is_empty() {
+            pool.count_copied(bytes.len());
         }
+        if !self.split {
+            bytes = self.collect_head(bytes, pool, place)?;
+        }
+        self.append(bytes, pool)
+    }
+
+    /// Takes what belongs to the head off the front of `bytes`.
+    fn collect_head<'b>(
+        &mut self,
+        bytes: &'b [u8],
+        pool: &mut PagePool,
+        place: impl FnOnce(&[u8]) -> Option<Bulk>,
+    ) -> Result<&'b [u8], RecordError> {
+        if let Some(head) = bytes.get(..HEAD_MAX).filter(|_| self.head.is_empty()) {
+            let (now, later) = bytes.split_at(self.cut(place(head), pool)?);
+            self.head.extend_from_slice(now);
+            return Ok(later);
+        }
+        let (now, later) = bytes.split_at(bytes.len().min(HEAD_MAX - self.head.len()));
+        self.head.extend_from_slice(now);
+        if self.head.len() == HEAD_MAX {
+            let cut = self.cut(place(&self.head), pool)?;
+            let mut head = std::mem::take(&mut self.head);
+            let moved = head.len() - cut;
+            pool.count_copied(moved);
+            self.append(head.get(cut..).unwrap_or_default(), pool)?;
+            head.truncate(cut);
+            self.head = head;
+        }
+        Ok(later)
+    }
+
+    /// Completes the head; how many bytes it has. With bulk data, the first page for it is in place.
+    fn cut(&mut self, bulk: Option<Bulk>, pool: &mut PagePool) -> Result<usize, RecordError> {
+        self.split = true;
+        let Some(bulk) = bulk.filter(|b| b.at < HEAD_MAX) else { return Ok(HEAD_MAX) };
+        let lead = bulk.lead % PAGE_SIZE;
+        let page = pool.take().ok_or(RecordError::NoPages)?;
+        self.spans.push(PageSpan::new(page, lead, lead));
+        Ok(bulk.at)
+    }
+
+    fn append(&mut self, mut bytes: &[u8], pool: &mut PagePool) -> Result<(), RecordError> {
         while !bytes.is_empty() {
             if self.spans.last().is_none_or(|s| s.room() == 0) {
                 let page = pool.take().ok_or(RecordError::NoPages)?;
@@ -177,32 +264,51 @@ impl RecordReader {
         Ok(())
     }
 
-    /// Bytes of the open fragment that could be received straight into pages: nonzero once the record's head is
-    /// complete and enough is missing to be worth a scattered read.
+    /// Bytes of the open fragment that could be received straight into pages: nonzero once the record's head is complete.
     pub fn direct(&self) -> usize {
-        if self.open && self.head.len() >= HEAD_MAX && self.left >= PAGE_SIZE { self.left } else { 0 }
+        if self.open && self.split { self.left } else { 0 }
     }
 
-    /// Lends page space for up to `max` bytes of the open fragment to `read`, which returns how many it placed.
-    /// True if the record is complete.
+    /// Bytes of the open record, as far as its marks have told: those received, and those that its fragment lacks.
+    pub fn claimed(&self) -> usize {
+        if self.open { self.total + self.left } else { self.total }
+    }
+
+    /// True if `input` completes no record, so that [`next`](Self::next) would find none in it.
+    pub fn begins_only(&self, input: &[u8]) -> bool {
+        !self.mid_record()
+            && input
+                .split_first_chunk::<4>()
+                .is_none_or(|(mark, rest)| (u32::from_be_bytes(*mark) & !LAST_FRAGMENT) as usize > rest.len())
+    }
+
+    /// Lends page space for up to `max` bytes of the open fragment to `read`, and behind that, if it holds all that the
+    /// fragment lacks, `tail` for what follows. `read` returns how many bytes it placed in all. Pages that it left empty
+    /// go back at once: between two calls, a peer holds only what it has filled.
     pub fn read_direct<E: From<RecordError>>(
         &mut self,
         max: usize,
         pool: &mut PagePool,
+        tail: &mut [u8],
         read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, E>,
-    ) -> Result<(usize, bool), E> {
-        let want = self.left.min(max);
-        let first = match self.spans.last() {
-            Some(s) if s.room() > 0 => self.spans.len() - 1,
-            _ => self.spans.len(),
-        };
+    ) -> Result<Direct, E> {
+        let mut want = self.left.min(max);
         let mut have = self.spans.last().map_or(0, PageSpan::room);
+        let first = self.spans.len() - usize::from(have > 0);
+        self.spans.reserve(want.saturating_sub(have).div_ceil(PAGE_SIZE));
         while have < want {
-            let Some(page) = pool.take() else { return Err(RecordError::NoPages.into()) };
-            self.spans.push(PageSpan::new(page, 0, 0));
+            match pool.take() {
+                Some(page) => self.spans.push(PageSpan::new(page, 0, 0)),
+                None if have == 0 => return Err(RecordError::NoPages.into()),
+                // What there is; the rest when others have given pages back.
+                None => {
+                    want = have;
+                    break;
+                }
+            }
             have += PAGE_SIZE;
         }
-        let mut iov: SmallVec<[IoSliceMut<'_>; 66]> = SmallVec::new();
+        let mut iov: SmallVec<[IoSliceMut<'_>; IOV]> = SmallVec::new();
         let mut left = want;
         for s in self.spans.get_mut(first..).unwrap_or_default() {
             let at = s.end();
@@ -212,9 +318,15 @@ impl RecordReader {
                 iov.push(IoSliceMut::new(b));
             }
         }
+        let mut asked = want;
+        if want == self.left && !tail.is_empty() {
+            asked += tail.len();
+            iov.push(IoSliceMut::new(tail));
+        }
         let r = read(&mut iov);
         drop(iov);
-        let got = r.as_ref().map_or(0, |n| (*n).min(want));
+        let bytes = r.as_ref().map_or(0, |n| (*n).min(asked));
+        let got = bytes.min(want);
         let mut left = got;
         for s in self.spans.get_mut(first..).unwrap_or_default() {
             let n = left.min(s.room());
@@ -226,9 +338,10 @@ impl RecordReader {
                 pool.put(s.into_page());
             }
         }
+        pool.count_placed(got);
         self.left -= got;
         self.total += got;
-        let n = r?;
+        r?;
         let done = self.left == 0 && self.last;
         if self.left == 0 {
             self.open = false;
@@ -236,7 +349,7 @@ impl RecordReader {
                 self.fragments = 0;
             }
         }
-        Ok((n, done))
+        Ok(Direct { bytes, tail: bytes - got, full: bytes == asked, done })
     }
 
     /// The record that was collected.
@@ -257,12 +370,14 @@ impl RecordReader {
     /// Takes the collected record out, to be owned elsewhere.
     pub fn take_collected(&mut self) -> (Vec<u8>, Vec<PageSpan>) {
         self.total = 0;
+        self.split = false;
         (std::mem::take(&mut self.head), std::mem::take(&mut self.spans))
     }
 
     /// Frees a collected record's memory.
     pub fn recycle(&mut self, pool: &mut PagePool) {
         self.total = 0;
+        self.split = false;
         self.spans.drain(..).for_each(|s| pool.put(s.into_page()));
         self.head = Vec::new();
         self.spans = Vec::new();
@@ -303,6 +418,7 @@ fn whole<'i>(input: &mut &'i [u8], limits: &RecordLimits) -> Result<Option<&'i [
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::{BoxedSource, PageDepot};
 
     fn mark(len: usize, last: bool) -> [u8; 4] {
         (len as u32 | if last { LAST_FRAGMENT } else { 0 }).to_be_bytes()
@@ -399,35 +515,73 @@ mod tests {
         s.extend(&data[..10_000]);
         let mut input = &s[..];
         assert!(matches!(r.next(&mut input, &mut pool), Ok(Next::More)));
-        let mut at = 10_000;
-        loop {
+        // What follows: the beginning of another record.
+        let mut behind = mark(5000, true).to_vec();
+        behind.extend([9; 30]);
+        let (mut at, mut tail) = (10_000, [0; 100]);
+        let got = loop {
             assert_eq!(r.direct(), data.len() - at);
-            let (n, done) = r
-                .read_direct::<RecordError>(65_536, &mut pool, |iov| {
+            assert_eq!(r.claimed(), data.len());
+            let got = r
+                .read_direct::<RecordError>(65_536, &mut pool, &mut tail, |iov| {
+                    // At most 50 000 bytes at a time, except at the end.
+                    let rest = &data[at..];
+                    let wire =
+                        if rest.len() > 50_000 { rest[..50_000].to_vec() } else { [rest, &behind].concat() };
                     let mut n = 0;
                     for v in iov.iter_mut() {
-                        let k = v.len().min(50_000 - n);
-                        v[..k].copy_from_slice(&data[at + n..at + n + k]);
+                        let k = v.len().min(wire.len() - n);
+                        v[..k].copy_from_slice(&wire[n..n + k]);
                         n += k;
                     }
                     Ok(n)
                 })
                 .unwrap();
-            at += n;
-            if data.len() - at < PAGE_SIZE && !done {
-                let mut input = &data[at..];
-                assert!(matches!(r.next(&mut input, &mut pool), Ok(Next::Collected)));
-                break;
+            assert!(!got.full);
+            let held = pool.stats().taken - pool.stats().returned;
+            at += got.bytes - got.tail;
+            assert!(held as usize <= (at - HEAD_MAX).div_ceil(PAGE_SIZE), "empty pages go back at once");
+            if got.done {
+                break got;
             }
-            if done {
-                break;
-            }
-        }
+        };
+        assert_eq!(tail[..got.tail], behind);
+        assert!(
+            r.begins_only(&tail[..got.tail]) && !r.begins_only(&[0x80, 0, 0, 0]) && r.begins_only(&[0x80])
+        );
         let rec = r.collected();
         let mut v = rec.head.to_vec();
         rec.spans.iter().for_each(|s| v.extend_from_slice(s.as_slice()));
         assert!(v == data);
         assert!(!r.mid_record());
+        r.recycle(&mut pool);
+        assert_eq!(pool.stats().taken, pool.stats().returned);
+        // Head, and what came with it; all else went straight to where it lies.
+        assert_eq!((pool.stats().copied, pool.stats().placed), (10_000, 290_000));
+    }
+
+    #[test]
+    fn few_pages_make_short_reads_and_none_ends_the_stream() {
+        let depot = PageDepot::new(BoxedSource, 512);
+        let mut pool = PagePool::new(depot);
+        let mut r = RecordReader::new(RecordLimits::default());
+        let mut s = mark(1 << 20, true).to_vec();
+        s.extend([7; HEAD_MAX]);
+        assert!(matches!(r.next(&mut &s[..], &mut pool), Ok(Next::More)));
+        let mut others: Vec<_> = (0..509).map(|_| pool.take().unwrap()).collect();
+        let mut tail = [0; 10];
+        let mut read = |r: &mut RecordReader, pool: &mut PagePool, n: usize| {
+            r.read_direct::<RecordError>(1 << 20, pool, &mut tail, |iov| {
+                assert_eq!(iov.iter().map(|v| v.len()).sum::<usize>(), 3 * PAGE_SIZE);
+                Ok(n)
+            })
+        };
+        // Nothing arrived: all of them are back.
+        assert_eq!(read(&mut r, &mut pool, 0), Ok(Direct { bytes: 0, tail: 0, full: false, done: false }));
+        let all = 3 * PAGE_SIZE;
+        assert_eq!(read(&mut r, &mut pool, all), Ok(Direct { bytes: all, tail: 0, full: true, done: false }));
+        assert_eq!(read(&mut r, &mut pool, 0), Err(RecordError::NoPages));
+        others.drain(..).for_each(|p| pool.put(p));
         r.recycle(&mut pool);
         assert_eq!(pool.stats().taken, pool.stats().returned);
     }

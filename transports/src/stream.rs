@@ -8,15 +8,19 @@ use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::time::Instant;
 use sunrpc::mutate;
-use sunrpc::page::{PagePool, XdrBuf};
-use sunrpc::record::{Next, RecordLimits, RecordReader};
+use sunrpc::page::{PAGE_SIZE, PagePool, XdrBuf};
+use sunrpc::record::{Direct, HEAD_MAX, Next, RecordLimits, RecordReader};
 use sunrpc::xprt::{
     Front, Incoming, PeerAddr, RecordSink, Recv, Room, Route, SendQueue, SendStats, Xprt, XprtCaps, XprtError,
 };
 use sunrpc_sys::zerocopy;
 
-/// Bytes that one scattered receive asks for.
-const DIRECT: usize = 256 << 10;
+/// Fewest bytes that one scattered receive asks for.
+const DIRECT_MIN: usize = 64 << 10;
+/// Most bytes of pages that one scattered receive takes: all of the largest record.
+const DIRECT_MAX: usize = (1 << 20) + 2 * HEAD_MAX;
+/// Bytes looked at before a large record: its mark and what tells where its bulk data begins. They are copied.
+const PEEK: usize = 4 + HEAD_MAX;
 /// Pieces that one gathering send takes (`IOV_MAX`).
 const GATHER: usize = 1024;
 /// Pieces that one zero-copy send takes. It has one completion, so its first page waits for the acknowledgement of its
@@ -46,6 +50,11 @@ pub(crate) struct StreamXprt<S> {
     /// Bytes received and not yet looked at, because a turn's budget was used up.
     stash: Vec<u8>,
     stash_at: usize,
+    /// Large records come in: only [`PEEK`] bytes are received elsewhere than in pages.
+    bulk: bool,
+    /// Bytes that the next scattered receive asks for, by what the last one brought: where little comes at a time, few
+    /// pages are taken.
+    ask: usize,
     tx: SendQueue,
     zc: Zc,
     /// Zero of the clock by which waiting pages are timed.
@@ -62,6 +71,8 @@ impl<S> StreamXprt<S> {
             reader: RecordReader::new(RecordLimits::default()),
             stash: Vec::new(),
             stash_at: 0,
+            bulk: false,
+            ask: DIRECT_MIN * 4,
             tx: SendQueue::default(),
             zc: Zc::Off,
             born: Instant::now(),
@@ -182,6 +193,87 @@ impl<S: AsFd> StreamXprt<S> {
     }
 }
 
+impl<S: Read> StreamXprt<S> {
+    /// The part of the scratch buffer to receive into.
+    fn buffer<'b>(&self, scratch: &'b mut [u8]) -> &'b mut [u8] {
+        let n = if self.bulk { PEEK.min(scratch.len()) } else { scratch.len() };
+        scratch.get_mut(..n).unwrap_or_default()
+    }
+
+    /// What a receive that was `full`, all that was asked for, leaves behind.
+    fn after(&mut self, full: bool) -> Recv {
+        if full && self.reader.claimed() <= PEEK {
+            self.bulk = false;
+        }
+        if full || !self.stash.is_empty() { Recv::More } else { Recv::Drained }
+    }
+
+    /// Hands the records in `input` to `sink`; keeps what its budget does not allow.
+    fn feed_all(
+        &mut self,
+        mut input: &[u8],
+        pool: &mut PagePool,
+        sink: &mut dyn RecordSink,
+    ) -> Result<ControlFlow<()>, XprtError> {
+        let flow = feed(&mut self.reader, &mut input, pool, sink)?;
+        self.keep(input, pool, sink)?;
+        Ok(flow)
+    }
+
+    /// Keeps `input` for another turn: the beginning of a record where it belongs, else as it is.
+    fn keep(
+        &mut self,
+        mut input: &[u8],
+        pool: &mut PagePool,
+        sink: &mut dyn RecordSink,
+    ) -> Result<(), XprtError> {
+        if !input.is_empty()
+            && self.reader.begins_only(input)
+            && pool.ensure(input.len().div_ceil(PAGE_SIZE) + 1)
+        {
+            let _no_record = feed(&mut self.reader, &mut input, pool, sink)?;
+        }
+        if !input.is_empty() {
+            self.stash = input.to_vec();
+            self.stash_at = 0;
+        }
+        Ok(())
+    }
+
+    /// Receives the rest of the open fragment into pages, and with the same call the beginning of what follows.
+    fn receive_direct(
+        &mut self,
+        pool: &mut PagePool,
+        scratch: &mut [u8],
+        sink: &mut dyn RecordSink,
+    ) -> Result<Recv, XprtError> {
+        // It could not have been received in one piece.
+        self.bulk |= self.reader.claimed() >= scratch.len();
+        let tail = self.buffer(scratch);
+        let stream = &mut self.stream;
+        let r = self
+            .reader
+            .read_direct::<XprtError>(self.ask, pool, tail, |iov| Ok(retry(|| stream.read_vectored(iov))?));
+        let got = match r {
+            Ok(Direct { bytes: 0, .. }) => return Err(XprtError::Eof),
+            Ok(got) => got,
+            Err(XprtError::Io(e)) if e.kind() == ErrorKind::WouldBlock => return Ok(Recv::Drained),
+            Err(e) => return Err(e),
+        };
+        if got.full || !got.done {
+            let brought = if got.full { self.ask } else { got.bytes };
+            self.ask = (4 * brought).clamp(DIRECT_MIN, DIRECT_MAX);
+        }
+        let behind = tail.get(..got.tail).unwrap_or(&[]);
+        if got.done && collected(&mut self.reader, pool, sink).is_break() {
+            self.keep(behind, pool, sink)?;
+        } else if !behind.is_empty() {
+            let _ = self.feed_all(behind, pool, sink)?;
+        }
+        Ok(self.after(got.full))
+    }
+}
+
 /// What a lender promised is not to be had any more.
 const LOST: &str = "lent bytes of a reply are gone";
 
@@ -193,7 +285,7 @@ fn feed(
     sink: &mut dyn RecordSink,
 ) -> Result<ControlFlow<()>, XprtError> {
     loop {
-        let flow = match reader.next(input, pool)? {
+        let flow = match reader.next_placed(input, pool, |head| sink.bulk_at(head))? {
             Next::More => return Ok(ControlFlow::Continue(())),
             Next::Whole(rec) => sink.record(&mut Incoming::Whole(rec), pool),
             Next::Collected => collected(reader, pool, sink),
@@ -242,40 +334,23 @@ impl<S: Read + AsFd> Xprt for StreamXprt<S> {
                 return Ok(Recv::More);
             }
         }
-        let want = self.reader.direct();
-        if want > 0 {
-            let max = want.min(DIRECT);
-            let stream = &mut self.stream;
-            let r = self.reader.read_direct::<XprtError>(max, &mut room.pool, |iov| {
-                Ok(retry(|| stream.read_vectored(iov))?)
-            });
-            let (n, done) = match r {
-                Ok(x) => x,
-                Err(XprtError::Io(e)) if e.kind() == ErrorKind::WouldBlock => return Ok(Recv::Drained),
-                Err(e) => return Err(e),
+        let Room { pool, scratch } = room;
+        if self.reader.direct() == 0 {
+            let buf = self.buffer(scratch);
+            let n = match retry(|| self.stream.read(buf)) {
+                Ok(0) => return Err(XprtError::Eof),
+                Ok(n) => n,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(Recv::Drained),
+                Err(e) => return Err(e.into()),
             };
-            if n == 0 {
-                return Err(XprtError::Eof);
+            let full = n == buf.len();
+            let flow = self.feed_all(buf.get(..n).unwrap_or(&[]), pool, sink)?;
+            if flow.is_break() || !full || self.reader.direct() == 0 {
+                return Ok(self.after(full));
             }
-            if done && collected(&mut self.reader, &mut room.pool, sink).is_break() {
-                return Ok(Recv::More);
-            }
-            return Ok(if n < max { Recv::Drained } else { Recv::More });
+            // The beginning of a large record, and there is more of it.
         }
-        let n = match retry(|| self.stream.read(&mut room.scratch)) {
-            Ok(0) => return Err(XprtError::Eof),
-            Ok(n) => n,
-            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(Recv::Drained),
-            Err(e) => return Err(e.into()),
-        };
-        let full = n == room.scratch.len();
-        let mut input = room.scratch.get(..n).unwrap_or(&[]);
-        let flow = feed(&mut self.reader, &mut input, &mut room.pool, sink)?;
-        if !input.is_empty() {
-            self.stash = input.to_vec();
-            self.stash_at = 0;
-        }
-        Ok(if full || flow.is_break() { Recv::More } else { Recv::Drained })
+        self.receive_direct(pool, scratch, sink)
     }
 
     fn sendto(&mut self, replies: &mut XdrBuf, _route: &Route) {

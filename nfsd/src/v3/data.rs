@@ -5,9 +5,9 @@ use super::wire::{Fill, POST_OP, bulk_max, put_wcc};
 use crate::context::Context;
 use crate::proto::nfs3::*;
 use crate::vfs::{FileType, Stability, VfsError};
-use sunrpc::page::PageWriter;
+use sunrpc::page::{PAGE_SIZE, PageWriter};
 use sunrpc::svc::Call;
-use sunrpc::xdr::XdrWrite;
+use sunrpc::xdr::{Decode, Decoder, XdrError, XdrWrite};
 
 /// Offsets end here: a file's size is a signed 64-bit number.
 const OFFSET_END: u64 = i64::MAX as u64;
@@ -55,6 +55,16 @@ pub(super) fn read(
     f.u32(u32::from(eof));
     f.u32(n as u32);
     Ok(out.put_padding(n)?)
+}
+
+/// Moves to the data of a WRITE. Each byte of it is wanted where it would lie in a page of the file: so whole pages of the
+/// file are whole pages in memory, as O_DIRECT needs them.
+pub(super) fn write_bulk(d: &mut Decoder<'_>) -> Result<usize, XdrError> {
+    nfs_fh3Ref::decode(d)?;
+    let offset = d.u64()?;
+    d.u32()?;
+    stable_how::decode(d)?;
+    Ok((offset % PAGE_SIZE as u64) as usize)
 }
 
 pub(super) fn write(

@@ -92,6 +92,10 @@ impl Program for Nfs3 {
     fn admits(&self, peer: &PeerAddr) -> bool {
         self.shared.exports.load().admits_any(peer)
     }
+
+    fn bulk_at(&self, _vers: u32, proc: u32, args: &mut Decoder<'_>) -> Option<usize> {
+        if proc == NFSPROC3_WRITE { data::write_bulk(args).ok() } else { None }
+    }
 }
 
 struct Worker {

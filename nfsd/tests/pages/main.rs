@@ -14,6 +14,7 @@ mod held;
 mod in_process;
 mod integrity;
 mod lent;
+mod placed;
 #[allow(dead_code)]
 #[path = "../it/server.rs"]
 mod server;

@@ -37,7 +37,9 @@ impl<'a> PagesRef<'a> {
     /// The pieces in order; together exactly [`len`](Self::len) bytes.
     pub fn slices(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut left = self.len;
-        std::iter::once(self.head).chain(self.spans.iter().map(PageSpan::as_slice)).map_while(move |s| {
+        // The head may hold none of it, and is passed over; what is behind the last byte ends the list.
+        let pieces = std::iter::once(self.head).chain(self.spans.iter().map(PageSpan::as_slice));
+        pieces.filter(|s| !s.is_empty()).map_while(move |s| {
             let n = s.len().min(left);
             left -= n;
             s.get(..n).filter(|s| !s.is_empty())
@@ -368,6 +370,18 @@ mod tests {
         // Anything but the payload has to be contiguous.
         let mut d = Decoder::with_pages(&head[..2], &pages);
         assert_eq!(d.u32(), Err(XdrError::Split));
+    }
+
+    #[test]
+    fn payload_may_begin_with_the_pages() {
+        let data: Vec<u8> = (0..9000u32).map(|i| i as u8).collect();
+        let head = 9000u32.to_be_bytes();
+        let pages = Pages::copy_from(&data).into_spans();
+        let mut d = Decoder::with_pages(&head, &pages);
+        let p = d.payload(10_000).unwrap();
+        d.finish().unwrap();
+        assert_eq!(p.to_vec(), data);
+        assert_eq!(p.io_slices::<8>().len(), 3);
     }
 
     #[test]

@@ -42,6 +42,10 @@ crate::counters! {
         pub made_private: u64,
         /// Bytes of bulk data that replies borrowed instead of copying.
         pub lent: u64,
+        /// Bytes of large records that were received straight into pages.
+        pub placed: u64,
+        /// Bytes of records copied behind a receive: heads, and what came with them.
+        pub copied: u64,
     }
 }
 
@@ -215,6 +219,14 @@ impl PagePool {
 
     pub(super) fn count_lent(&mut self, bytes: usize) {
         self.stats.lent += bytes as u64;
+    }
+
+    pub(crate) fn count_placed(&mut self, bytes: usize) {
+        self.stats.placed += bytes as u64;
+    }
+
+    pub(crate) fn count_copied(&mut self, bytes: usize) {
+        self.stats.copied += bytes as u64;
     }
 
     /// Pages that can be taken without a fresh one.

@@ -86,6 +86,15 @@ pub trait Program: Send + Sync + 'static {
         let _ = peer;
         true
     }
+
+    /// Where large calls of a procedure carry bulk data that is better received in place: moves `args` to the length of
+    /// that opaque, the last argument, and tells at which offset in a page its first byte should lie
+    /// ([`Bulk::lead`](crate::record::Bulk::lead)). `args` ends early, and nobody has checked the call yet: this is a
+    /// hint, which changes only where the bytes lie.
+    fn bulk_at(&self, vers: u32, proc: u32, args: &mut Decoder<'_>) -> Option<usize> {
+        let _ = (vers, proc, args);
+        None
+    }
 }
 
 /// How a procedure ended.

@@ -8,7 +8,7 @@ use crate::drc::{Begin, CallId, Claim, Drc};
 use crate::msg::{self, AcceptStat, AuthStat, CallHeader, HeaderError, OpaqueAuth, Parsed};
 use crate::mutate;
 use crate::page::{Mark, PagePool, PageWriter, Payload, RecordPages, Shared, XdrBuf};
-use crate::record::{LAST_FRAGMENT, Record};
+use crate::record::{Bulk, LAST_FRAGMENT, Record};
 use crate::xdr::{Decoder, XdrError, XdrWrite};
 use crate::xprt::{Route, XprtCaps, XprtId};
 use smallvec::SmallVec;
@@ -232,6 +232,19 @@ impl Service {
             drc.advance(now);
         }
         self.dispatchers.iter_mut().for_each(|d| d.tick());
+    }
+
+    /// Where the bulk data of a call begins whose record begins with `head`, if its program knows and the data goes on
+    /// behind `head`. What a flavor wraps up is not looked into.
+    pub fn bulk_at(&self, head: &[u8]) -> Option<Bulk> {
+        let mut d = Decoder::new(head);
+        let Ok(Parsed::Call(h)) = msg::parse(&mut d) else { return None };
+        let plain = self.flavors.iter().any(|f| f.flavor() == h.cred.flavor && !f.protects(&h));
+        let (at, _) = self.find(&h).ok().filter(|_| plain)?;
+        let lead = self.bound.get(at)?.program.bulk_at(h.vers, h.proc, &mut d)?;
+        let len = d.u32().ok()? as usize;
+        let rest = d.rest().len();
+        (len > rest).then_some(Bulk { at: head.len() - rest, lead })
     }
 
     /// Runs the call in `rec` and appends its reply to `out`, record mark included on streams. `claim` is what came

@@ -8,6 +8,7 @@ use super::job::{Delivery, Job, Mailbox, Offload, Reply, Work};
 use super::service::{Disposition, Env, Service};
 use crate::mutate;
 use crate::page::{PAGE_SIZE, PagePool, PageWriter, RecordPages, XdrBuf};
+use crate::record::Bulk;
 use crate::xdr::XdrWrite;
 use crate::xprt::{
     Incoming, PeerAddr, RecordSink, Recv, Room, Route, SendStats, Xprt, XprtCaps, XprtError, XprtId,
@@ -703,5 +704,9 @@ impl RecordSink for Turn<'_> {
             || self.in_flight >= self.limits.in_flight
             || !pool.ensure(PAGES_PER_CALL);
         if spent { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn bulk_at(&mut self, head: &[u8]) -> Option<Bulk> {
+        self.service.bulk_at(head)
     }
 }

@@ -5,7 +5,7 @@ mod sendq;
 pub use sendq::{Front, SendQueue, SendStats};
 
 use crate::page::{PagePool, XdrBuf};
-use crate::record::{Record, RecordError, RecordReader};
+use crate::record::{Bulk, Record, RecordError, RecordReader};
 use crate::svc::OwnedRecord;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
@@ -186,6 +186,12 @@ pub struct XprtStats {
 pub trait RecordSink {
     /// Handles a record. `Break` ends the receive: the turn's budget is used up.
     fn record(&mut self, rec: &mut Incoming<'_>, pool: &mut PagePool) -> ControlFlow<()>;
+
+    /// Where the bulk data begins of a large record that begins with `head`, if the sink can tell.
+    fn bulk_at(&mut self, head: &[u8]) -> Option<Bulk> {
+        let _ = head;
+        None
+    }
 }
 
 /// One endpoint, owned by one worker for life.

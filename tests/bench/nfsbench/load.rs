@@ -217,7 +217,14 @@ impl Load {
             }
             (slot.cookie, slot.verf) = if eof { (0, [0; 8]) } else { (cookie, verf) };
         } else if slot.put {
-            self.counts.bytes += u64::from(self.plan.bytes);
+            // wcc_data, then how much was written.
+            if d.u32()? != 0 {
+                d.bytes(24)?;
+            }
+            d.post_op_attr()?;
+            let count = d.u32()?;
+            self.counts.short += u64::from(count < self.plan.bytes);
+            self.counts.bytes += u64::from(count);
         }
 
         if op == Op::Create {

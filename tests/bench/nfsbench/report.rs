@@ -48,7 +48,7 @@ pub(crate) struct Row {
     pub(crate) entries: u64,
     pub(crate) full_entries: u64,
     pub(crate) errors: u64,
-    /// READs that brought less than asked for, within the file.
+    /// READs that brought less than asked for, within the file, and WRITEs that wrote less.
     pub(crate) short: u64,
     /// The server's resident set before the connections were opened, with them open and idle, and at the end.
     pub(crate) rss_before_kib: u64,
@@ -147,7 +147,7 @@ impl Row {
             s += &format!("  DISTURBED {:.0} %", self.disturbed * 100.0);
         }
         if self.short > 0 {
-            s += &format!("  {} SHORT READS", self.short);
+            s += &format!("  {} SHORT", self.short);
         }
         if self.errors > 0 {
             s += &format!("  {} ERRORS", self.errors);

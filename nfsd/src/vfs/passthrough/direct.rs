@@ -1,7 +1,8 @@
 //! Reading and writing past the page cache.
 //!
 //! The device takes whole blocks at aligned addresses. A read is widened to them, into aligned memory, and what was
-//! asked for is copied out of it. Of a write, the whole pages in its middle go to the device, the head and the tail
+//! asked for is copied out of it. Of a write, the whole pages in its middle go to the device, as they lie if their memory
+//! is aligned, which is how large calls are received (`bulk_at` of NFSv3), else by a copy; the head and the tail go
 //! through the page cache; nothing but the caller's bytes is ever written. Since no page is written both ways, the
 //! kernel, which drops cached pages of what is written directly, loses nothing.
 
@@ -10,6 +11,7 @@ use super::cache::{Ix, Open};
 use super::modes::{Count, Way, unsupported};
 use super::shared::Kind;
 use crate::vfs::{VfsError, VfsResult};
+use smallvec::SmallVec;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -20,6 +22,8 @@ use sunrpc_sys::stat;
 
 /// Bytes that one system call moves at most; a multiple of every alignment that is used.
 const PIECE: usize = 1 << 20;
+/// Pieces that one system call takes (`IOV_MAX`).
+const PIECES: usize = 1024;
 /// Largest alignment that is used, in bytes.
 const ALIGN_MAX: u32 = 64 << 10;
 
@@ -173,9 +177,15 @@ impl Worker {
                 _ => (end, false),
             };
             let len = (stop - at) as usize;
-            let buf = self.bounce.take(len, d.align as usize)?;
-            gather(bufs, out.len, buf);
-            let piece = [IoSlice::new(buf)];
+            let mut piece = cut(bufs, out.len, len);
+            // The page cache takes any memory.
+            let bounced = direct && !aligned(&piece, d.align as usize);
+            if bounced {
+                let buf = self.bounce.take(len, d.align as usize)?;
+                gather(bufs, out.len, buf);
+                piece.clear();
+                piece.push(IoSlice::new(buf));
+            }
             let mut way = if direct { Way::Direct } else { Way::Buffered };
             let fd = if direct { d.fd.as_fd() } else { cached };
             let mut r = file::write(fd, &piece, at as i64, how);
@@ -185,10 +195,13 @@ impl Worker {
                 self.shared.modes.count(self.shard, Count::Fallbacks, 1);
                 r = file::write(cached, &piece, at as i64, Rwf::NONE);
             }
+            drop(piece);
             match r {
                 Ok(n) => {
                     out.len += n;
-                    self.count(Count::Bounced, n as u64);
+                    if bounced {
+                        self.count(Count::Bounced, n as u64);
+                    }
                     if way == Way::Direct {
                         out.way = way;
                     }
@@ -223,6 +236,32 @@ fn scatter(mut data: &[u8], bufs: &mut [IoSliceMut<'_>], mut skip: usize) {
             return;
         }
     }
+}
+
+/// `len` bytes of `bufs` after the first `skip`, where they lie.
+fn cut<'b>(bufs: &'b [IoSlice<'_>], mut skip: usize, mut len: usize) -> SmallVec<[IoSlice<'b>; 260]> {
+    let mut out = SmallVec::new();
+    for b in bufs {
+        let Some(data) = b.get(skip..) else {
+            skip -= b.len();
+            continue;
+        };
+        skip = 0;
+        let n = data.len().min(len);
+        if let Some(data) = data.get(..n).filter(|d| !d.is_empty()) {
+            out.push(IoSlice::new(data));
+        }
+        len -= n;
+        if len == 0 {
+            break;
+        }
+    }
+    out
+}
+
+/// True if a device takes these pieces as they lie.
+fn aligned(pieces: &[IoSlice<'_>], align: usize) -> bool {
+    pieces.len() <= PIECES && pieces.iter().all(|b| b.as_ptr().addr() % align == 0 && b.len() % align == 0)
 }
 
 /// Fills `to` from `bufs`, after their first `skip` bytes.
@@ -263,6 +302,11 @@ mod tests {
             let mut to = vec![0; 7 - skip];
             gather(&bufs, skip, &mut to);
             assert_eq!(to, [1, 2, 3, 4, 5, 6, 7][skip..]);
+            for len in 0..=7 - skip {
+                let piece = cut(&bufs, skip, len);
+                assert!(piece.iter().all(|b| !b.is_empty()));
+                assert_eq!(piece.iter().flat_map(|b| b.to_vec()).collect::<Vec<_>>(), to[..len]);
+            }
         }
     }
 
