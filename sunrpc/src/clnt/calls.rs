@@ -252,7 +252,7 @@ impl CallTable {
         }
         for (slot, sends) in over {
             let err = match unreachable {
-                Some(e) if sends == 0 => XprtError::Connect(again(e)),
+                Some(e) if sends == 0 => XprtError::unreached(e),
                 Some(e) => XprtError::Lost { maybe_ran: true, err: again(e) },
                 None => XprtError::TimedOut { sends },
             };

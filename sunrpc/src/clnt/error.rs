@@ -56,6 +56,46 @@ impl ClntError {
     }
 }
 
+/// Why no source port below 1024 could be had. As a system error: [`io::ErrorKind::PermissionDenied`] or
+/// [`io::ErrorKind::AddrInUse`], with this as its source ([`ReservedPortError::of`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ReservedPortError {
+    /// The system refused the first port that was tried.
+    #[error(
+        "a source port below 1024 is not for this user; run as root or with CAP_NET_BIND_SERVICE (`setcap \
+         cap_net_bind_service+ep PROGRAM`), or have the server accept any port (nfsd: --insecure) and do without"
+    )]
+    NotPermitted,
+    /// Every port of the range is in use on this host.
+    #[error(
+        "every source port from {low} to {high} is in use; close other clients or mounts of this host, or wait a \
+         minute for their closed connections to be forgotten"
+    )]
+    AllInUse {
+        /// Lowest port that was tried.
+        low: u16,
+        /// Highest port that was tried.
+        high: u16,
+    },
+}
+
+impl ReservedPortError {
+    /// The error inside a system error, if it is one of these.
+    pub fn of(e: &io::Error) -> Option<Self> {
+        e.get_ref()?.downcast_ref().copied()
+    }
+}
+
+impl From<ReservedPortError> for io::Error {
+    fn from(e: ReservedPortError) -> Self {
+        let kind = match e {
+            ReservedPortError::NotPermitted => io::ErrorKind::PermissionDenied,
+            ReservedPortError::AllInUse { .. } => io::ErrorKind::AddrInUse,
+        };
+        io::Error::new(kind, e)
+    }
+}
+
 /// How a transport failed to carry a call.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -63,6 +103,9 @@ pub enum XprtError {
     /// Nobody could be reached within the call's time; no byte of the call was sent.
     #[error("cannot reach the server: {0}; check that it runs and listens at that address")]
     Connect(io::Error),
+    /// The client is to call from a reserved port and got none within the call's time; no byte of the call was sent.
+    #[error(transparent)]
+    ReservedPort(#[from] ReservedPortError),
     /// The server's host says that nobody listens at the port.
     #[error("nobody listens at that address; check the port and that the server runs")]
     Refused,
@@ -107,10 +150,16 @@ fn ran(maybe: &bool) -> &'static str {
 }
 
 impl XprtError {
+    /// No byte of a call could be sent because of `e`.
+    pub(crate) fn unreached(e: &io::Error) -> Self {
+        ReservedPortError::of(e).map_or_else(|| XprtError::Connect(again(e)), Into::into)
+    }
+
     /// The nearest kind of system error.
     pub fn kind(&self) -> io::ErrorKind {
         match self {
             XprtError::Connect(e) | XprtError::Lost { err: e, .. } | XprtError::Io(e) => e.kind(),
+            XprtError::ReservedPort(e) => io::Error::from(*e).kind(),
             XprtError::Refused => io::ErrorKind::ConnectionRefused,
             XprtError::TimedOut { .. } => io::ErrorKind::TimedOut,
             XprtError::BadStream(_) => io::ErrorKind::InvalidData,
@@ -123,6 +172,7 @@ impl XprtError {
     pub fn maybe_ran(&self) -> bool {
         match self {
             XprtError::Connect(_)
+            | XprtError::ReservedPort(_)
             | XprtError::TooLarge { .. }
             | XprtError::Busy(_)
             | XprtError::NoSuchCall
@@ -143,8 +193,9 @@ impl From<XprtError> for io::Error {
 
 /// The same error once more, for each of several calls that one event fails.
 pub(crate) fn again(e: &io::Error) -> io::Error {
-    match e.raw_os_error() {
-        Some(code) => io::Error::from_raw_os_error(code),
-        None => e.kind().into(),
+    match (e.raw_os_error(), ReservedPortError::of(e)) {
+        (Some(code), _) => io::Error::from_raw_os_error(code),
+        (None, Some(port)) => port.into(),
+        (None, None) => e.kind().into(),
     }
 }

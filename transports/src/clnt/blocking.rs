@@ -31,7 +31,7 @@ impl Blocking {
                 return Ok(Blocking { link, start });
             }
             if let Some(e) = link.down() {
-                return Err(io::Error::new(e.kind(), e.to_string()));
+                return Err(super::once_more(e));
             }
             wait(&*link, start.elapsed())?;
         }

@@ -1,7 +1,7 @@
 //! Calls over UDP: one datagram each way, sent again until answered.
 
-use super::ClntConfig;
 use super::link::Link;
+use super::{ClntConfig, reserved};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{self, ErrorKind, Read};
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ impl DatagramLink {
     pub(super) fn new(addrs: &[SocketAddr], config: &ClntConfig) -> io::Result<Self> {
         let mut last = ErrorKind::AddrNotAvailable.into();
         for addr in addrs {
-            match open(*addr) {
+            match open(*addr, config.reserved_port) {
                 Ok(socket) => {
                     return Ok(DatagramLink {
                         socket,
@@ -103,9 +103,12 @@ impl DatagramLink {
     }
 }
 
-fn open(addr: SocketAddr) -> io::Result<Socket> {
+fn open(addr: SocketAddr, reserved_port: bool) -> io::Result<Socket> {
     let s = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))?;
     s.set_nonblocking(true)?;
+    if reserved_port {
+        reserved::bind(&s, addr.is_ipv6())?;
+    }
     s.connect(&addr.into())?;
     Ok(s)
 }

@@ -17,12 +17,14 @@ mod blocking;
 mod broadcast;
 mod datagram;
 mod link;
+mod reserved;
 mod stream;
 
 #[cfg(feature = "async")]
 pub use asynchronous::{AsyncCall, AsyncClient, AsyncConnect, AsyncXprt, Driver};
 pub use blocking::Blocking;
 pub use broadcast::broadcast;
+pub use reserved::RESERVED_PORTS;
 
 use datagram::DatagramLink;
 use link::Link;
@@ -30,7 +32,7 @@ use socket2::SockAddr;
 use std::io;
 use std::time::Duration;
 use stream::StreamLink;
-use sunrpc::clnt::{DEFAULT_CALLS, MAX_MESSAGE, Retransmit};
+use sunrpc::clnt::{DEFAULT_CALLS, MAX_MESSAGE, ReservedPortError, Retransmit};
 
 /// What holds for all calls of one client.
 #[derive(Debug, Clone)]
@@ -44,17 +46,30 @@ pub struct ClntConfig {
     pub max_reply: usize,
     /// When unanswered datagrams are sent again.
     pub retransmit: Retransmit,
+    /// Calls from a source port below 1024 ([`RESERVED_PORTS`]), which some servers take as the sign of a privileged
+    /// program. Needs root or CAP_NET_BIND_SERVICE, for every connection that is opened, later ones too. Each client
+    /// occupies a port of this host. Of no effect on local sockets.
+    pub reserved_port: bool,
 }
 
 impl Default for ClntConfig {
-    /// 10 s, 128 calls, 1 MiB and a header, 700 ms doubling up to 15 s.
+    /// 10 s, 128 calls, 1 MiB and a header, 700 ms doubling up to 15 s, any source port.
     fn default() -> Self {
         ClntConfig {
             connect_timeout: Duration::from_secs(10),
             max_calls: DEFAULT_CALLS,
             max_reply: MAX_MESSAGE,
             retransmit: Retransmit::default(),
+            reserved_port: false,
         }
+    }
+}
+
+/// The same error once more, for a caller who asks what a connection failed of.
+fn once_more(e: &io::Error) -> io::Error {
+    match ReservedPortError::of(e) {
+        Some(port) => port.into(),
+        None => io::Error::new(e.kind(), e.to_string()),
     }
 }
 
@@ -81,7 +96,11 @@ macro_rules! transport {
 
             #[doc = concat!("Connects to `", $addr, "`.")]
             pub fn connect(addr: &str) -> io::Result<Box<dyn CallXprt + Send>> {
-                Ok(Box::new(connect_with(addr, &ClntConfig::default())?))
+                open(addr, &ClntConfig::default())
+            }
+
+            pub(crate) fn open(addr: &str, config: &ClntConfig) -> io::Result<Box<dyn CallXprt + Send>> {
+                Ok(Box::new(connect_with(addr, config)?))
             }
 
             #[doc = concat!("Connects to `", $addr, "` with other limits and times.")]

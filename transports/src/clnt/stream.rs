@@ -1,7 +1,7 @@
 //! Calls over a stream (TCP, AF_UNIX): record marking, connecting and reconnecting.
 
-use super::ClntConfig;
 use super::link::Link;
+use super::{ClntConfig, reserved};
 use smallvec::SmallVec;
 use socket2::{SockAddr, Socket, Type};
 use std::io::{self, ErrorKind, IoSlice, Read};
@@ -32,6 +32,7 @@ enum State {
 pub(super) struct StreamLink {
     addrs: Vec<SockAddr>,
     connect_timeout: Duration,
+    reserved_port: bool,
     state: State,
     /// Sockets opened so far.
     sockets: u64,
@@ -55,6 +56,7 @@ impl StreamLink {
         StreamLink {
             addrs,
             connect_timeout: config.connect_timeout,
+            reserved_port: config.reserved_port,
             state: State::Down(Duration::ZERO),
             sockets: 0,
             pause: Duration::ZERO,
@@ -73,7 +75,7 @@ impl StreamLink {
     fn try_from(&mut self, first: usize, now: Duration) {
         for (i, addr) in self.addrs.iter().enumerate().skip(first) {
             self.sockets += 1;
-            match open(addr) {
+            match open(addr, self.reserved_port) {
                 Ok((socket, true)) => {
                     self.state = State::Up(socket);
                     self.down = None;
@@ -268,11 +270,14 @@ fn mark(len: usize) -> [u8; 4] {
 }
 
 /// Opens a socket and starts to connect it; true if it is connected.
-fn open(addr: &SockAddr) -> io::Result<(Socket, bool)> {
+fn open(addr: &SockAddr, reserved_port: bool) -> io::Result<(Socket, bool)> {
     let s = Socket::new(addr.domain(), Type::STREAM, None)?;
     s.set_nonblocking(true)?;
     if !addr.is_unix() {
         s.set_tcp_nodelay(true)?;
+        if reserved_port {
+            reserved::bind(&s, addr.is_ipv6())?;
+        }
     }
     match s.connect(addr) {
         Ok(()) => Ok((s, true)),
