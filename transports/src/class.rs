@@ -1,8 +1,8 @@
 //! Transport classes by name.
 
+use crate::clnt::ClntConfig;
 use mio::event::Source;
 use std::io;
-use crate::clnt::ClntConfig;
 use sunrpc::clnt::{CallXprt, ReservedPortError};
 use sunrpc::xprt::Xprt;
 
@@ -227,8 +227,7 @@ impl ConnectError {
 type Connect = fn(&str, &ClntConfig) -> io::Result<Box<dyn CallXprt + Send>>;
 
 /// Transports that clients have whether or not a server class of the name is built in.
-const CLIENTS: &[(&str, Connect)] =
-    &[("udp", crate::clnt::udp::open), ("local", crate::clnt::local::open)];
+const CLIENTS: &[(&str, Connect)] = &[("udp", crate::clnt::udp::open), ("local", crate::clnt::local::open)];
 
 /// The client of a URL, and what follows the scheme.
 fn client(url: &str) -> Result<(Connect, &str), ClassError> {

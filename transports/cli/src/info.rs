@@ -55,9 +55,7 @@ fn list(url: &str, how: How) -> Result<(), Error> {
         }
         // A portmapper of version 2 only.
         Err(ClntError::Accept(AcceptStat::ProgMismatch { .. })) => {
-            for (prog, vers, proto, port) in
-                Pmap::new(how.connect(url)?).dump().map_err(failed)?
-            {
+            for (prog, vers, proto, port) in Pmap::new(how.connect(url)?).dump().map_err(failed)? {
                 let netid = match proto {
                     6 => "tcp",
                     17 => "udp",

@@ -184,7 +184,10 @@ fn every_command_calls_from_a_reserved_port_if_told_to() {
         let (ok, out, err) = sunrpc(&[args, &["--reserved-port"]].concat());
         assert!(ok && out.contains(success), "{out}{err}");
         let (_, out, err) = sunrpc(args);
-        assert!(!out.contains(success) && format!("{out}{err}").contains("rejected the caller"), "{out}{err}");
+        assert!(
+            !out.contains(success) && format!("{out}{err}").contains("rejected the caller"),
+            "{out}{err}"
+        );
     }
 }
 
