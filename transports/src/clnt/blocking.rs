@@ -91,7 +91,7 @@ impl CallXprt for Blocking {
     }
 
     fn flush(&mut self) -> Result<(), XprtError> {
-        self.link.turn(self.start.elapsed(), false);
+        while self.link.turn(self.start.elapsed(), false) && self.link.table_ref().wants_write() {}
         Ok(())
     }
 

@@ -14,6 +14,9 @@ pub(super) const MAX_DATAGRAM: usize = 65_507;
 /// Datagrams received in one turn, so that a flood cannot keep calls from timing out.
 const RECEIVES: usize = 64;
 
+/// Datagrams sent in one turn, so that a client with a long queue does not keep others of its thread waiting.
+const SENDS: usize = 256;
+
 pub(super) struct DatagramLink {
     socket: Socket,
     table: CallTable,
@@ -78,15 +81,17 @@ impl DatagramLink {
         true
     }
 
-    fn transmit(&mut self, now: Duration) {
+    /// Sends what is queued until the socket takes no more. True if it was stopped before.
+    fn transmit(&mut self, now: Duration) -> bool {
         self.blocked = false;
-        while let Some((_, message)) = self.table.first() {
+        for _ in 0..SENDS {
+            let Some((_, message)) = self.table.first() else { return false };
             let len = message.len();
             match self.socket.send(message) {
                 Ok(_) => self.table.on_sent(true, now),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
                     self.blocked = true;
-                    return;
+                    return false;
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.raw_os_error() == Some(libc::EMSGSIZE) => {
@@ -100,6 +105,7 @@ impl DatagramLink {
                 }
             }
         }
+        self.table.wants_write()
     }
 }
 
@@ -129,8 +135,7 @@ impl Link for DatagramLink {
     fn turn(&mut self, now: Duration, drain: bool) -> bool {
         let more = self.receive(drain);
         self.table.expire(now, self.down.as_ref());
-        self.transmit(now);
-        more
+        self.transmit(now) || more
     }
 
     fn socket(&self) -> Option<(u64, BorrowedFd<'_>)> {

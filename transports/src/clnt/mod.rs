@@ -39,7 +39,9 @@ use sunrpc::clnt::{DEFAULT_CALLS, MAX_MESSAGE, ReservedPortError, Retransmit};
 pub struct ClntConfig {
     /// For each address of the server.
     pub connect_timeout: Duration,
-    /// Calls outstanding at a time.
+    /// Calls outstanding at a time, with those whose outcome nobody took yet; one more is
+    /// [`Busy`](sunrpc::clnt::XprtError::Busy) and leaves nothing behind. So a connection holds no more memory than
+    /// this many calls or replies of the largest size, however many are submitted.
     pub max_calls: usize,
     /// Bytes of a reply on a stream; more closes the connection before they are received. A datagram has at most
     /// 65507.

@@ -17,6 +17,9 @@ const READS: usize = 16;
 const READ: usize = 1 << 16;
 /// Calls in one write.
 const GATHER: usize = 64;
+/// Bytes and gathered writes of one turn, so that a client with a long queue does not keep others of its thread waiting.
+const WRITTEN: usize = 1 << 20;
+const WRITES: usize = 16;
 /// Wait before the second attempt to reconnect without a reply in between; it doubles up to [`PAUSE_MOST`].
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MOST: Duration = Duration::from_secs(5);
@@ -204,10 +207,14 @@ impl StreamLink {
         }
     }
 
-    /// Writes what is queued, many calls at a time, until the socket takes no more.
-    fn transmit(&mut self, now: Duration) {
+    /// Writes what is queued, many calls at a time, until the socket takes no more. True if it was stopped before.
+    fn transmit(&mut self, now: Duration) -> bool {
+        let (mut writes, mut written) = (0, 0);
         while self.has_output() {
-            let State::Up(socket) = &self.state else { return };
+            let State::Up(socket) = &self.state else { return false };
+            if writes >= WRITES || written >= WRITTEN {
+                return true;
+            }
             let tail = self.tail.get(self.tail_at..).unwrap_or_default();
             let mut marks: SmallVec<[[u8; 4]; GATHER]> = SmallVec::new();
             marks.extend(self.table.queued().take(GATHER).map(|(_, m)| mark(m.len())));
@@ -222,15 +229,19 @@ impl StreamLink {
                 Ok(n) => {
                     drop(iov);
                     self.sent(n, now);
+                    writes += 1;
+                    written += n;
                 }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return false,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => {
                     drop(iov);
-                    return self.lost(e, now);
+                    self.lost(e, now);
+                    return false;
                 }
             }
         }
+        false
     }
 
     fn sent(&mut self, mut n: usize, now: Duration) {
@@ -309,7 +320,7 @@ impl Link for StreamLink {
         // Reading comes first: that the server closed an idle connection shows before a call is written to it.
         let more = self.receive(now, drain);
         self.table.expire(now, self.down.as_ref());
-        self.transmit(now);
+        let more = self.transmit(now) || more;
         // A lost connection is replaced at once, the first time.
         more || matches!(self.state, State::Down(until) if until <= now) && self.table.wants_write()
     }
