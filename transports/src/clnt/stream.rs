@@ -389,6 +389,42 @@ mod tests {
         assert_eq!(link.down().map(io::Error::kind), Some(ErrorKind::ConnectionRefused));
     }
 
+    /// Calls of so many bytes each, to a peer that reads whatever comes: how many go out in each turn.
+    fn sent_by_turn(calls: usize, bytes: usize) -> Vec<usize> {
+        let l = TcpListener::bind("127.0.0.1:0").unwrap();
+        let config = ClntConfig { max_calls: calls, ..ClntConfig::default() };
+        let mut link = StreamLink::new(vec![l.local_addr().unwrap().into()], &config);
+        link.connect(Duration::ZERO);
+        let mut peer = l.accept().unwrap().0;
+        let reading = std::thread::spawn(move || io::copy(&mut peer, &mut io::sink()).unwrap());
+        for _ in 0..calls {
+            let xid = link.table.reserve_xid();
+            link.table.start(xid, vec![0; bytes], Default::default(), Duration::ZERO).unwrap();
+        }
+        let mut turns = Vec::new();
+        while link.has_output() {
+            let before = link.table.queued().count();
+            if !link.turn(Duration::ZERO, false) && link.has_output() {
+                sunrpc_sys::poll::wait(link.socket().map(|s| s.1), false, true, None).unwrap();
+            }
+            turns.push(before - link.table.queued().count());
+        }
+        drop(link);
+        assert_eq!(reading.join().unwrap(), (calls * (bytes + 4)) as u64);
+        turns
+    }
+
+    #[test]
+    fn one_turn_sends_a_bounded_part_of_a_long_queue() {
+        let turns = sent_by_turn(10_000, 40);
+        assert_eq!(turns.iter().sum::<usize>(), 10_000);
+        assert!(turns.iter().all(|n| *n <= WRITES * GATHER + 1), "{turns:?}");
+        // One write may exceed the bound on bytes, by what the socket's buffer takes.
+        let turns = sent_by_turn(200, 1 << 20);
+        assert_eq!(turns.iter().sum::<usize>(), 200);
+        assert!(turns.iter().all(|n| *n <= GATHER + 1), "{turns:?}");
+    }
+
     #[test]
     fn an_address_that_does_not_answer_costs_its_time_out() {
         let l = TcpListener::bind("127.0.0.1:0").unwrap();
