@@ -27,6 +27,9 @@ pub enum ClntError {
     /// The reply does not prove that it comes from the server (RFC 5531 section 8.2); its content was not used.
     #[error("the server's proof of identity is wrong: {0}")]
     Verifier(AuthStat),
+    /// The reply's verifier is right, its protected results are not; they were not used.
+    #[error("the results are not what the server protected: {0}")]
+    Unwrap(#[from] UnwrapError),
     /// The server speaks other RPC versions.
     #[error("server speaks RPC versions {low} to {high} only")]
     RpcMismatch {
@@ -35,6 +38,21 @@ pub enum ClntError {
         /// Highest.
         high: u32,
     },
+}
+
+/// What is wrong with the protected results of a reply (RFC 2203 sections 5.3.3.2 and 5.3.3.3 for RPCSEC_GSS).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnwrapError {
+    /// Not of the form that the flavor gives to results.
+    #[error("they cannot be understood: {0}")]
+    Malformed(#[from] XdrError),
+    /// Changed on their way, or protected with another key.
+    #[error("their checksum is wrong")]
+    Checksum,
+    /// Those of another call.
+    #[error("they belong to another call")]
+    Sequence,
 }
 
 impl From<io::Error> for ClntError {
@@ -48,7 +66,7 @@ impl ClntError {
     pub fn maybe_ran(&self) -> bool {
         match self {
             ClntError::Transport(e) => e.maybe_ran(),
-            ClntError::Reply(_) | ClntError::Verifier(_) => true,
+            ClntError::Reply(_) | ClntError::Verifier(_) | ClntError::Unwrap(_) => true,
             // A server may fail halfway.
             ClntError::Accept(stat) => *stat == AcceptStat::SystemErr,
             ClntError::Arguments(_) | ClntError::Auth(_) | ClntError::RpcMismatch { .. } => false,

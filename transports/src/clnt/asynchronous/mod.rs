@@ -228,8 +228,7 @@ impl AsyncClient {
         let auth = self.options.cred.as_ref().unwrap_or(&self.auth).clone();
         let of = ProcId { prog: self.prog, vers: self.vers, proc };
         let (call, token) = encode_call(xid, of, &*auth, encode)?;
-        let CallOptions { timeout, resend, .. } = self.options;
-        let id = self.xprt.start(xid, call, SendOptions { timeout, resend, repeat, oneway })?;
+        let id = self.xprt.start(xid, call, self.options.send_options(&*auth, repeat, oneway))?;
         Ok(Started { entry: entry.clone(), id, xid, token, auth })
     }
 }
