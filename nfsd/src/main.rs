@@ -70,6 +70,7 @@ fn serve(s: &Settings, args: ServeArgs) -> Result<(), Box<dyn Error>> {
         .program(Mount::new(shared.clone()))
         .threads(s.threads)
         .spin(s.spin)
+        .recycling(s.recycling)
         .zerocopy(match s.zerocopy {
             ZerocopyArg::Off => Zerocopy::Off,
             ZerocopyArg::Auto => Zerocopy::Auto,

@@ -40,8 +40,9 @@ impl Reload {
             let Some((path, backend)) = self.served.iter().find(|(p, _)| *p == e.path) else { continue };
             tracing::debug!("{}: {:?}", path.display(), backend.io_counts());
             if old.io != e.io {
-                tracing::info!("SIGHUP: {}: now {}", path.display(), e.io);
                 backend.set_modes(e.io);
+                // Whoever reads this may count on it.
+                tracing::info!("SIGHUP: {}: now {}", path.display(), e.io);
                 old.io = e.io;
                 changed += 1;
             }

@@ -8,6 +8,7 @@ usage() {
   cat <<'T'
 Usage: bash tests/bench/run.sh [OPTIONS]
        bash tests/bench/run.sh --rpc [OPTIONS]     plain RPC against other frameworks, see --rpc --help
+       bash tests/bench/run.sh --pages [OPTIONS]   our ways of sending READ replies against each other
 
 Builds nfsd and the load generator, starts the servers on one processor and the generator on another, and measures
 every operation against each server in turn, on a directory in memory. Prints medians as Markdown tables.
@@ -19,6 +20,9 @@ every operation against each server in turn, on a directory in memory. Prints me
   --servers S[,...]   of ours, ganesha, floor [all three]
   --matrix            instead of the rows: NULL and GETATTR on 1, 8, 32 and 1000 connections, each with 1, 4, 8 and 32
                       calls in flight
+  --pages             instead of the rows: READ of 4 KiB to 1 MiB, 8 connections with 8 calls in flight, answered by copy, by
+                      splice, by MSG_ZEROCOPY, and by copy without recycling of pages, beside servers that do nothing but
+                      pread + send, splice, or sendfile
   --server NAME=CMD   also measure this NFSv3 server; repeatable. CMD is one command that stays in the foreground; {dir}
                       in it is the directory to export, {port} the port of NFS, {mount_port} that of MOUNT, if it has
                       one of its own. An earlier version of ours:
@@ -47,7 +51,7 @@ fi
 given=("$@")
 declare -A pid=() command=() port=([ours]=22149 [ganesha]=22049 [floor]=22249)
 declare -A mount_port=([ours]=22149 [ganesha]=22048 [floor]=22249)
-rounds=3 secs=3 only= servers=ours,ganesha,floor json= svg= base=/dev/shm server_cpu=0 client_cpu=1 busy= nfsd= bench= keep= matrix= extra=()
+rounds=3 secs=3 only= servers=ours,ganesha,floor json= svg= base=/dev/shm server_cpu=0 client_cpu=1 busy= nfsd= bench= keep= matrix= pages= extra=() ratios=()
 while [ $# -gt 0 ]; do
   case $1 in
     --quick) rounds=1 secs=1 ;;
@@ -61,6 +65,7 @@ while [ $# -gt 0 ]; do
     --server-cpu) server_cpu=$2; shift ;;
     --client-cpu) client_cpu=$2; shift ;;
     --matrix) matrix=yes ;;
+    --pages) pages=yes servers= ;;
     --server)
       name=${2%%=*}
       case $2 in [a-zA-Z]*=?*) ;; *) echo "run.sh: --server $2: NAME=COMMAND is wanted" >&2; exit 2 ;; esac
@@ -108,6 +113,22 @@ if [ -n "$matrix" ]; then
     for c in 1 8 32 1000; do for q in 1 4 8 32; do echo "$op c${c}q$q|--op $op -c $c -q $q"; done; done
   done)
 fi
+if [ -n "$pages" ]; then
+  rows=$(for k in 4 16 64 128 256 1024; do echo "read ${k}K c8q8|--op read1m --bytes $((k << 10)) -c 8 -q 8"; done)
+  ours='{nfsd} --listen tcp://127.0.0.1:{port} --rpcbind off --threads 1'
+  bare='{nfsbench} floor --port {port} --file {dir}/big --send'
+  n=0
+  for line in "copy=$ours --config {work}/copy.toml --state-dir {work}/copy" \
+    "splice=$ours --config {work}/splice.toml --state-dir {work}/splice" \
+    "zerocopy=$ours --config {work}/copy.toml --state-dir {work}/zerocopy --zerocopy on" \
+    "fresh=$ours --config {work}/copy.toml --state-dir {work}/fresh --no-recycling" \
+    "bare-copy=$bare copy" "bare-splice=$bare splice" "bare-sendfile=$bare sendfile"; do
+    name=${line%%=*}
+    extra+=("$name")
+    command[$name]=${line#*=} port[$name]=$((22400 + n++)) mount_port[$name]=${port[$name]}
+  done
+  for r in copy/bare-copy splice/bare-splice splice/copy zerocopy/copy fresh/copy; do ratios+=(--ratio "$r"); done
+fi
 if [ "$only" = list ]; then cut -d'|' -f1 <<<"$rows"; exit; fi
 # The floor has no directories. Bare system calls stand in its place at READDIRPLUS.
 floor_lacks='readdirplus 10k c1q1
@@ -123,7 +144,7 @@ if [ -z "$nfsd" ] || [ -z "$bench" ]; then
     cargo build --release -p sunrpc-tests --bin nfsbench >&2
     bench=$target/release/nfsbench
   fi
-  if [ -z "$nfsd" ] && [[ ,$servers, = *,ours,* ]]; then
+  if [ -z "$nfsd" ] && [[ -n $pages || ,$servers, = *,ours,* ]]; then
     cargo build --release -p nfsd >&2
     nfsd=$target/release/nfsd
   fi
@@ -173,6 +194,13 @@ EXPORT {
 }
 T
 
+for how in off:copy 1:splice; do
+  word=${how%%:*}
+  if [ "$word" = off ]; then word='"off"'; fi
+  printf '[[export]]\npath = "%s"\ninsecure = true\nsquash = "none"\nsplice = %s\n' "$export_dir" "$word" \
+    >"$work/${how#*:}.toml"
+done
+
 answers() { # answers SERVER: whether it serves the export
   timeout 5 "$bench" load --op getattr --port "${port[$1]}" --mount-port "${mount_port[$1]}" --export "$export_dir" \
     --secs 0.01 --warmup 0 >/dev/null 2>"$log/probe"
@@ -193,6 +221,7 @@ start() { # start SERVER: 0 when it answers, with its pid noted
       ;;
     *)
       local c=${command[$1]}
+      c=${c//\{nfsd\}/$nfsd} c=${c//\{nfsbench\}/$bench} c=${c//\{work\}/$work}
       c=${c//\{dir\}/$export_dir} c=${c//\{port\}/${port[$1]}} c=${c//\{mount_port\}/${mount_port[$1]}}
       taskset -c "$server_cpu" bash -c "exec $c" >"$log/$1" 2>&1 &
       ;;
@@ -264,9 +293,9 @@ done
 progress_end
 
 echo
-"$bench" table "$results" ${json:+--json "$json"} ${svg:+--svg "$svg/nfs.svg" --title "NFSv3"}
+"$bench" table "$results" "${ratios[@]}" ${json:+--json "$json"} ${svg:+--svg "$svg/nfs.svg" --title "NFSv3"}
 echo
 machine
 [[ " ${running[*]} " = *" ganesha "* ]] && echo "ganesha: $(ganesha.nfsd -v 2>/dev/null | head -1)"
-echo "READDIRPLUS stands beside bare getdents64 + statx of the same directory; read 1M beside sendfile of the same file."
+[ -n "$pages" ] || echo "READDIRPLUS stands beside bare getdents64 + statx of the same directory; read 1M beside sendfile of the same file."
 exit 0

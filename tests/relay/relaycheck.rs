@@ -22,7 +22,7 @@ use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use xdr::{Caller, Dec, NFS, Outcome, proc3, put_u32};
 
 /// Name of the file below the export.
@@ -41,11 +41,11 @@ const FAILED: u8 = 2;
 #[command(name = "relaycheck", version)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: Task,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum Task {
     /// Write the file `pattern` into a directory
     Make {
         /// Directory to be exported
@@ -74,6 +74,9 @@ struct ReadArgs {
     /// Bytes that each call asks for, a multiple of 8
     #[arg(value_parser = clap::value_parser!(u32).range(8..=1048576))]
     size: u32,
+    /// Command for sh, to be run when half of the replies are there
+    #[arg(long)]
+    midway: Option<String>,
 }
 
 /// What the file holds at an offset that is a multiple of eight. No two words of a file are alike.
@@ -188,7 +191,16 @@ fn stream(check: &mut Check, rpc: &Rpc, a: &ReadArgs) -> Result<()> {
     let mut socket = rpc.socket();
     let mut records = Records::new(true);
     let mut buffer = vec![0; 256 << 10];
+    let mut midway = a.midway.as_ref();
     while check.answered < a.replies {
+        if check.answered >= a.replies / 2
+            && let Some(command) = midway.take()
+        {
+            let status = Command::new("sh").args(["-c", command]).status().context(command.as_str())?;
+            if !status.success() {
+                return Err(BenchError::Usage(format!("{command}: {status}")));
+            }
+        }
         while check.asked < a.replies && check.open.len() < a.window as usize {
             socket.write_all(&check.call(rpc)).context("sending calls")?;
         }
@@ -208,8 +220,8 @@ fn stream(check: &mut Check, rpc: &Rpc, a: &ReadArgs) -> Result<()> {
 
 fn main() -> ExitCode {
     let r = match &Cli::parse().command {
-        Command::Make { dir, bytes } => make(dir, *bytes).map(|()| None),
-        Command::Read(args) => read(args).map(|check| Some((args.replies, check))),
+        Task::Make { dir, bytes } => make(dir, *bytes).map(|()| None),
+        Task::Read(args) => read(args).map(|check| Some((args.replies, check))),
     };
     match r {
         Ok(None) => ExitCode::SUCCESS,

@@ -47,7 +47,7 @@ Configuration file (every key is optional but `path`):
   read = \"buffered\"                 # or \"dontcache\", \"direct\"
   write = \"buffered\"                # or \"dontcache\", \"direct\", \"hybrid\"
   writeback_kick = \"off\"            # or \"after_reply\": begin to write before COMMIT
-  splice = \"auto\"                   # or \"off\": copy all that is read
+  splice = \"auto\"                   # or \"off\": copy all that is read; or from so many bytes on
 
 SIGHUP: reads the file again and applies read, write, writeback_kick and splice.
 
@@ -182,6 +182,10 @@ pub struct ServeArgs {
     /// Send large replies by reference to their pages instead of by copy (MSG_ZEROCOPY, TCP only) [default: off]
     #[arg(long, value_enum, value_name = "WHEN")]
     pub zerocopy: Option<ZerocopyArg>,
+
+    /// For measurements: give the memory of each page back to the kernel after use instead of using it again
+    #[arg(long)]
+    pub no_recycling: bool,
 
     /// What to log: error, warn, info, debug, trace, or directives such as nfsd=debug,sunrpc=info
     #[arg(long, value_name = "LEVEL", default_value = "info")]

@@ -42,7 +42,7 @@ pub(super) struct FileExport {
     pub(super) read: Option<Spanned<String>>,
     pub(super) write: Option<Spanned<String>>,
     pub(super) writeback_kick: Option<Spanned<String>>,
-    pub(super) splice: Option<Spanned<String>>,
+    pub(super) splice: Option<Spanned<WordOrNumber>>,
 }
 
 const TOP_KEYS: [&str; 7] = ["listen", "threads", "spin", "state_dir", "rpcbind", "zerocopy", "export"];
@@ -273,7 +273,7 @@ mod tests {
                     zerocopy = \"on\"\n[[export]]\npath = \"/a\"\n\
                     pseudo = \"/p\"\nclients = \"x\"\ninsecure = true\naccess = \"ro\"\nsquash = \"all\"\n\
                     anonuid = 1\nanongid = 2\nsync = false\nsec = [\"sys\"]\nread = \"direct\"\n\
-                    write = \"hybrid\"\nwriteback_kick = \"off\"\nsplice = \"auto\"\n";
+                    write = \"hybrid\"\nwriteback_kick = \"off\"\nsplice = 4096\n";
         let f = Source { path: Path::new("f"), text }.parse().unwrap();
         assert_eq!(f.export.len(), 1);
         for key in TOP_KEYS.iter().chain(&EXPORT_KEYS) {

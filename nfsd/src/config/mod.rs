@@ -9,8 +9,8 @@ pub use cli::{Cli, Command, RpcbindMode, Section, ServeArgs, SquashArg, StatArgs
 pub use mount_cmd::{mount_command, this_hostname};
 
 use crate::export::{Clients, SecFlavor, Squash};
-use crate::vfs::passthrough::{IoModes, ReadMode, WriteMode};
-use file::{FileExport, Source};
+use crate::vfs::passthrough::{IoModes, ReadMode, SPLICE_MIN, WriteMode};
+use file::{FileExport, Source, WordOrNumber};
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -53,6 +53,8 @@ pub struct Settings {
     pub listen: Vec<String>,
     /// When replies are sent by reference to their pages.
     pub zerocopy: ZerocopyArg,
+    /// Whether pages are used again.
+    pub recycling: bool,
     /// Worker threads, 1 to [`MAX_THREADS`].
     pub threads: usize,
     /// How long a worker may poll before it sleeps, at most [`MAX_SPIN`]; zero: not at all.
@@ -247,6 +249,7 @@ fn load(args: &ServeArgs, around: &Surroundings) -> Result<Settings, ConfigError
         control,
         rpcbind,
         zerocopy,
+        recycling: !args.no_recycling,
         log_level,
         exports,
         warnings,
@@ -435,7 +438,15 @@ fn io_modes(src: &Source<'_>, e: &FileExport) -> Result<IoModes, ConfigError> {
         io.kick = src.word("writeback_kick", w.get_ref(), w.span(), &known, &[])?;
     }
     if let Some(w) = &e.splice {
-        io.splice = src.word("splice", w.get_ref(), w.span(), &[("off", false), ("auto", true)], &[])?;
+        io.splice = match w.get_ref() {
+            WordOrNumber::Word(word) => {
+                let known = [("off", None), ("auto", Some(SPLICE_MIN))];
+                src.word("splice", word, w.span(), &known, &[])?
+            }
+            WordOrNumber::Number(n) => Some(u32::try_from(*n).map_err(|_| {
+                src.error(w.span(), "splice is \"auto\", \"off\" or the bytes from which READs are spliced")
+            })?),
+        };
     }
     Ok(io)
 }

@@ -129,7 +129,7 @@ fn the_file_says_everything() {
         anon_uid: 7,
         anon_gid: 8,
         sec: smallvec::smallvec![SecFlavor::None],
-        io: IoModes { read: ReadMode::DontCache, write: WriteMode::Hybrid, kick: true, splice: false },
+        io: IoModes { read: ReadMode::DontCache, write: WriteMode::Hybrid, kick: true, splice: None },
     };
     assert_eq!(*a, want);
     assert_eq!(*b, ExportSettings::new(p.expand("@/b").into()));
@@ -190,6 +190,7 @@ fn mistakes_in_the_file_name_line_and_remedy() {
         (export("write = \"hibrid\""), "3: ", "did you mean \"hybrid\"?"),
         (export("writeback_kick = \"on\""), "3: ", "\"after_reply\""),
         (export("splice = \"on\""), "3: ", "\"auto\""),
+        (export("splice = -1"), "3: ", "bytes"),
         (export("pseudo = \"data\""), "3: ", "absolute"),
         (export("pseudo = \"/a/../b\""), "3: ", ".."),
         (export("sync = \"yes\""), "3: ", "bool"),

@@ -15,9 +15,6 @@ const OFFSET_END: u64 = i64::MAX as u64;
 /// Bytes of READ3resok before its data, status included.
 const READ_HEAD: usize = 4 + POST_OP + 12;
 
-/// Reads of fewer bytes are copied: below, a pipe costs more than the copy (docs/performance.md).
-const LEND_MIN: usize = 128 << 10;
-
 pub(super) fn read(
     c: &mut Context,
     call: &Call<'_>,
@@ -31,7 +28,7 @@ pub(super) fn read(
     let head = out.reserve(READ_HEAD)?;
     let offset = a.offset.min(OFFSET_END);
     let (mut n, mut end) = (0, None);
-    if want >= LEND_MIN
+    if want > 0
         && call.may_lend()
         && let Some(lent) = here.vfs.lend(&here.cx, &here.handle, offset, want)?
     {

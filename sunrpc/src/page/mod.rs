@@ -9,14 +9,16 @@
 //! ones leaves in one system call from few pages.
 
 mod buf;
+mod depot;
 mod payload;
 mod pool;
 mod span;
 mod taken;
 
 pub use buf::{Mark, PageWriter, Slot, XdrBuf};
+pub use depot::{BoxedSource, PageDepot, PageSource};
 pub use payload::{Kind, Pages, PagesRef, Payload, Private, Shared};
-pub use pool::{BoxedSource, PageDepot, PagePool, PageSource, PoolStats, leaked};
+pub use pool::{PagePool, PoolStats, leaked};
 pub use span::{Lender, Lent, PageSpan, Span};
 pub use taken::RecordPages;
 

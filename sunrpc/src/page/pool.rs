@@ -1,10 +1,10 @@
-//! Where pages come from.
+//! The pages that one thread holds.
 
 use super::taken::Home;
-use super::{PAGE_SIZE, Page};
+use super::{BoxedSource, PAGE_SIZE, Page, PageDepot};
 use crate::mutate;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 static LEAKED: AtomicU64 = AtomicU64::new(0);
 
@@ -18,123 +18,15 @@ pub(super) fn count_leak() {
     LEAKED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Supplies slabs of memory.
-pub trait PageSource: Send + Sync {
-    /// `len` bytes of zeroed memory, for the life of the process; `None` if there is none to be had.
-    fn slab(&self, len: usize) -> Option<&'static mut [u8]>;
-
-    /// Tells that the contents of `page` are not needed any more, so that its memory may be taken back until it
-    /// is written again.
-    fn idle(&self, page: &mut [u8]) {
-        let _ = page;
-    }
-}
-
-/// Slabs of the global allocator.
-#[derive(Debug, Default)]
-pub struct BoxedSource;
-
-impl PageSource for BoxedSource {
-    fn slab(&self, len: usize) -> Option<&'static mut [u8]> {
-        Some(Box::leak(vec![0; len].into_boxed_slice()))
-    }
-}
-
-/// Bytes in a slab: 512 pages, two 1 MiB replies.
-const SLAB: usize = 2 << 20;
 /// Pages that move between a pool and the depot at a time.
 const BATCH: usize = 256;
 /// Pages that a pool keeps beyond those in use: 4 MiB.
 const HELD_MAX: usize = 1024;
 
-/// The pages that no pool holds, shared by the workers of one server.
-pub struct PageDepot {
-    source: Box<dyn PageSource>,
-    free: Mutex<Vec<Page>>,
-    /// Pages cut from slabs so far.
-    cut: AtomicUsize,
-    limit: usize,
-}
-
-impl std::fmt::Debug for PageDepot {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PageDepot")
-            .field("cut", &self.cut)
-            .field("limit", &self.limit)
-            .finish_non_exhaustive()
-    }
-}
-
-impl PageDepot {
-    /// A depot that cuts at most `limit` pages from slabs of `source`.
-    pub fn new(source: impl PageSource + 'static, limit: usize) -> Arc<Self> {
-        Arc::new(PageDepot {
-            source: Box::new(source),
-            free: Mutex::new(Vec::new()),
-            cut: AtomicUsize::new(0),
-            limit,
-        })
-    }
-
-    /// Pages in existence.
-    pub fn cut(&self) -> usize {
-        self.cut.load(Ordering::Relaxed)
-    }
-
-    /// Pages lying in the depot.
-    pub fn free(&self) -> usize {
-        self.lock().len()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Page>> {
-        // The list of free pages is valid between any two operations on it.
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Moves up to `want` pages into `out`; how many were fresh from a new slab.
-    fn refill(&self, out: &mut Vec<Page>, want: usize) -> usize {
-        let mut free = self.lock();
-        let take = want.min(free.len());
-        let at = free.len() - take;
-        out.extend(free.drain(at..));
-        if take == want {
-            return 0;
-        }
-        let mut fresh = 0;
-        while take + fresh < want && self.cut() + SLAB / PAGE_SIZE <= self.limit {
-            let Some(slab) = self.source.slab(SLAB) else { break };
-            let (pages, _) = slab.as_chunks_mut::<PAGE_SIZE>();
-            self.cut.fetch_add(pages.len(), Ordering::Relaxed);
-            // Highest address last out: the free list is a stack, and low addresses first keeps touched memory dense.
-            for page in pages.iter_mut().rev().map(Page::new) {
-                free.push(page);
-            }
-            let n = (want - take - fresh).min(free.len());
-            let at = free.len() - n;
-            out.extend(free.drain(at..).rev());
-            fresh += n;
-        }
-        // The pool pops from the end, so keep what was taken first on top.
-        fresh
-    }
-
-    pub(super) fn give_back(&self, pages: impl Iterator<Item = Page>) {
-        self.lock().extend(pages);
-    }
-
-    /// Gives back pages that nobody has wanted for a while, and their memory to the source.
-    fn retire(&self, pages: impl Iterator<Item = Page>) {
-        self.lock().extend(pages.map(|mut p| {
-            self.source.idle(&mut p);
-            p
-        }));
-    }
-}
-
 crate::counters! {
     /// Counters of one pool.
     pub struct PoolStats {
-        /// Pages that came fresh from a slab.
+        /// Pages handed out whose memory nobody had written before, or had been given back: the kernel makes them anew.
         pub fresh: u64,
         /// Pages handed out.
         pub taken: u64,
@@ -156,7 +48,13 @@ crate::counters! {
 /// One worker's pages.
 #[derive(Debug)]
 pub struct PagePool {
+    /// Memory that was in use before; the last one most recently.
     free: Vec<Page>,
+    /// Memory that would be fresh.
+    blank: Vec<Page>,
+    /// Without recycling: what came back.
+    spent: Vec<Page>,
+    recycling: bool,
     depot: Arc<PageDepot>,
     stats: PoolStats,
     /// Fewest free pages since the last tick: what was not needed in all that time.
@@ -171,7 +69,17 @@ impl PagePool {
     /// An empty pool that refills from `depot`.
     pub fn new(depot: Arc<PageDepot>) -> Self {
         let home = Home::new(depot.clone());
-        PagePool { free: Vec::new(), depot, stats: PoolStats::default(), low: 0, home, records: 0 }
+        PagePool {
+            free: Vec::new(),
+            blank: Vec::new(),
+            spent: Vec::new(),
+            recycling: depot.recycling(),
+            depot,
+            stats: PoolStats::default(),
+            low: 0,
+            home,
+            records: 0,
+        }
     }
 
     /// A pool with a depot of its own on the global allocator, for clients and tests.
@@ -183,23 +91,26 @@ impl PagePool {
     /// promised and the caller must not start what needs them.
     #[inline]
     pub fn ensure(&mut self, n: usize) -> bool {
-        self.free.len() >= n || self.refill(n) || mutate::on("half-filled")
+        self.ready() >= n || self.refill(n) || mutate::on("half-filled")
+    }
+
+    #[inline]
+    fn ready(&self) -> usize {
+        self.free.len() + self.blank.len()
     }
 
     #[cold]
     fn refill(&mut self, n: usize) -> bool {
         self.reclaim();
-        if self.free.len() >= n {
-            return true;
+        if !self.spent.is_empty() {
+            self.depot.retire(std::mem::take(&mut self.spent));
         }
-        let want = (n - self.free.len()).next_multiple_of(BATCH);
-        let mut got = Vec::with_capacity(want);
-        self.stats.fresh += self.depot.refill(&mut got, want) as u64;
-        self.stats.refills += 1;
-        // New pages go below the ones already held: those are warm.
-        got.append(&mut self.free);
-        self.free = got;
-        self.free.len() >= n
+        if self.ready() < n {
+            let want = (n - self.ready()).next_multiple_of(BATCH);
+            self.depot.refill(&mut self.free, &mut self.blank, want);
+            self.stats.refills += 1;
+        }
+        self.ready() >= n
     }
 
     /// Takes back what arguments took along that have been dropped since.
@@ -216,13 +127,31 @@ impl PagePool {
     /// Takes one page. Its contents are whatever its last user left.
     #[inline]
     pub fn take(&mut self) -> Option<Page> {
-        if self.free.is_empty() && !self.refill(1) {
-            return None;
+        let page = self.free.pop();
+        if page.is_none() {
+            return self.take_blank();
         }
         self.stats.taken += 1;
-        let p = self.free.pop();
         self.low = self.low.min(self.free.len());
-        p
+        page
+    }
+
+    #[cold]
+    fn take_blank(&mut self) -> Option<Page> {
+        self.low = 0;
+        if self.blank.is_empty() && !self.refill(1) {
+            return None;
+        }
+        let page = match self.free.pop() {
+            None => {
+                let page = self.blank.pop()?;
+                self.stats.fresh += 1;
+                page
+            }
+            Some(page) => page,
+        };
+        self.stats.taken += 1;
+        Some(page)
     }
 
     /// Takes a page back; one of the global allocator is freed.
@@ -232,9 +161,20 @@ impl PagePool {
         if page.is_heap() {
             return;
         }
+        if !self.recycling {
+            return self.spend(page);
+        }
         self.free.push(page);
         if self.free.len() > HELD_MAX && !mutate::on("no-cap") {
             self.spill();
+        }
+    }
+
+    #[cold]
+    fn spend(&mut self, page: Page) {
+        self.spent.push(page);
+        if self.spent.len() >= BATCH {
+            self.depot.retire(std::mem::take(&mut self.spent));
         }
     }
 
@@ -246,15 +186,23 @@ impl PagePool {
         self.depot.give_back(self.free.drain(..n));
     }
 
-    /// About once a second: gives back half of what has not been needed since the last tick.
+    /// About once a second: gives back half of what has not been needed since the last tick. The depot decides about its
+    /// memory.
     pub fn tick(&mut self) {
         self.reclaim();
+        let unused = self.blank.len() / 2;
+        self.depot.give_back_blank(self.blank.drain(..unused));
         let surplus = self.low.min(self.free.len()) / 2;
         self.low = self.free.len() - surplus;
         if surplus >= 16 && !mutate::on("no-trim") {
             self.stats.trimmed += surplus as u64;
-            self.depot.retire(self.free.drain(..surplus));
+            self.depot.give_back(self.free.drain(..surplus));
         }
+    }
+
+    /// Where this pool's pages come from.
+    pub fn depot(&self) -> &PageDepot {
+        &self.depot
     }
 
     pub(super) fn count_made_private(&mut self, bytes: usize) {
@@ -269,9 +217,15 @@ impl PagePool {
         self.stats.lent += bytes as u64;
     }
 
+    /// Pages that can be taken without a fresh one.
+    #[inline]
+    pub fn warm(&self) -> usize {
+        self.free.len()
+    }
+
     /// Pages held and not in use.
     pub fn held(&self) -> usize {
-        self.free.len()
+        self.ready() + self.spent.len()
     }
 
     /// Counters since the pool was made.
@@ -282,7 +236,8 @@ impl PagePool {
 
 impl Drop for PagePool {
     fn drop(&mut self) {
-        self.depot.give_back(self.free.drain(..));
+        self.depot.give_back_blank(self.blank.drain(..));
+        self.depot.give_back(self.free.drain(..).chain(self.spent.drain(..)));
     }
 }
 

@@ -1,12 +1,12 @@
 //! The floor: a server that only answers. No file system, no permissions, no limits: what is left is what the
 //! kernel's sockets and the decoding of a call cost on this machine. Not for any other use than as a yardstick.
 
-use crate::FloorArgs;
 use crate::error::{BenchError, Context, Result};
 use crate::out::{Out, Payload};
 use crate::process;
 use crate::records::Records;
 use crate::xdr::{Dec, LAST_FRAGMENT, MOUNT, NFS, VERSION, proc3, put_u32};
+use crate::{FloorArgs, SendBy};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use slab::Slab;
@@ -52,10 +52,17 @@ pub(crate) fn run(args: &FloorArgs) -> Result<()> {
             let what = path.display().to_string();
             let file = File::open(path).context(what.as_str())?;
             let size = file.metadata().context(what)?.len();
-            (Payload::File(file), size)
+            let payload = match args.send {
+                SendBy::Sendfile => Payload::File(file),
+                SendBy::Copy => Payload::Copied(file),
+                SendBy::Splice => Payload::Spliced(file),
+            };
+            (payload, size)
         }
     };
-    let floor = Floor { payload, attr: attributes(size), data: vec![0x5a; INLINE] };
+    // The one way for all sizes, where a way is asked for.
+    let inline = if args.send == SendBy::Sendfile { INLINE } else { 0 };
+    let floor = Floor { payload, attr: attributes(size), data: vec![0x5a; inline] };
 
     let addr: SocketAddr = (args.host, args.port).into();
     let what = format!("listening on {addr}");

@@ -19,7 +19,7 @@ mod svg;
 mod table;
 mod xdr;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use error::Result;
 use report::Row;
 use std::net::{IpAddr, Ipv4Addr};
@@ -144,9 +144,23 @@ struct FloorArgs {
     /// Bind to this processor
     #[arg(long)]
     cpu: Option<usize>,
-    /// Answer READs above 16 KiB from this file by sendfile, instead of from one hot buffer
+    /// Answer READs above 16 KiB from this file, instead of from one hot buffer
     #[arg(long)]
     file: Option<PathBuf>,
+    /// How data of --file go to the socket; by copy or splice, all READs do
+    #[arg(long, value_enum, default_value = "sendfile", requires = "file")]
+    send: SendBy,
+}
+
+/// How the floor sends from a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SendBy {
+    /// sendfile; READs up to 16 KiB from one hot buffer
+    Sendfile,
+    /// Read into a buffer, and send it
+    Copy,
+    /// Through a pipe
+    Splice,
 }
 
 /// Options of `probe-readdir`.
@@ -186,6 +200,9 @@ struct TableArgs {
     /// Title of the drawing
     #[arg(long, default_value = "NFSv3")]
     title: String,
+    /// Compare these servers only, as A/B; repeatable
+    #[arg(long, value_name = "A/B")]
+    ratio: Vec<String>,
     /// The server that the others are compared with
     #[arg(long, default_value = "ours")]
     subject: String,

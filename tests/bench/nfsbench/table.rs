@@ -18,7 +18,7 @@ pub(crate) fn run(args: &TableArgs) -> Result<()> {
     for path in &args.rows {
         rows.extend(read(path)?);
     }
-    let results = Results::new(&rows, &args.subject);
+    let results = Results::new(&rows, &args.subject, &args.ratio);
     print!("{}", results.markdown());
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&results.json()).unwrap_or_default();
@@ -67,6 +67,8 @@ struct Cell<'a> {
 
 struct Results<'a> {
     subject: &'a str,
+    /// Servers to be compared, instead of the subject with all others.
+    pairs: Vec<(&'a str, &'a str)>,
     /// The subject first, the floor last.
     servers: Vec<&'a str>,
     /// Names, with a cell for each server.
@@ -74,7 +76,7 @@ struct Results<'a> {
 }
 
 impl<'a> Results<'a> {
-    fn new(runs: &'a [Row], subject: &'a str) -> Self {
+    fn new(runs: &'a [Row], subject: &'a str, ratios: &'a [String]) -> Self {
         let mut servers: Vec<&str> = Vec::new();
         let mut names: Vec<&str> = Vec::new();
         for r in runs {
@@ -91,7 +93,8 @@ impl<'a> Results<'a> {
             (!runs.is_empty()).then(|| Cell { median: median(&runs), runs })
         };
         let rows = names.iter().map(|n| (*n, servers.iter().map(|s| cell(n, s)).collect())).collect();
-        Self { subject, servers, rows }
+        let pairs = ratios.iter().filter_map(|r| r.split_once('/')).collect();
+        Self { subject, pairs, servers, rows }
     }
 
     fn markdown(&self) -> String {
@@ -103,14 +106,14 @@ impl<'a> Results<'a> {
         let has = |name: &str| self.servers.contains(&name);
         let mut head = vec!["operation".to_owned(), "unit".to_owned()];
         head.extend(self.servers.iter().map(|s| (*s).to_owned()));
-        if has(self.subject) && has(FLOOR) {
-            head.push(format!("{}/{FLOOR}", self.subject));
+        let mut pairs = self.pairs.clone();
+        if pairs.is_empty() && has(self.subject) {
+            let subject = self.subject;
+            let peers = self.servers.iter().copied().filter(|s| *s != subject && *s != FLOOR);
+            pairs.extend(has(FLOOR).then_some((subject, FLOOR)));
+            pairs.extend(peers.map(|p| (p, subject)));
         }
-        let peers: Vec<&str> =
-            self.servers.iter().copied().filter(|s| *s != self.subject && *s != FLOOR).collect();
-        if has(self.subject) {
-            head.extend(peers.iter().map(|p| format!("{p}/{}", self.subject)));
-        }
+        head.extend(pairs.iter().map(|(a, b)| format!("{a}/{b}")));
         head.push("spread".into());
         let mut table = Table::new(head);
         for (name, cells) in &self.rows {
@@ -125,12 +128,7 @@ impl<'a> Results<'a> {
             let unit = cells.iter().flatten().next().map_or("", |c| &c.median.unit);
             let mut line = vec![(*name).to_owned(), unit.to_owned()];
             line.extend(self.servers.iter().map(|s| cost(s).map_or_else(|| "-".into(), figure)));
-            if has(self.subject) && has(FLOOR) {
-                line.push(ratio(self.subject, FLOOR));
-            }
-            if has(self.subject) {
-                line.extend(peers.iter().map(|p| ratio(p, self.subject)));
-            }
+            line.extend(pairs.iter().map(|(a, b)| ratio(a, b)));
             let spread = cells.iter().flatten().map(Cell::spread).fold(0.0, f64::max);
             line.push(format!("{:.0} %", spread * 100.0));
             table.line(line);
@@ -360,7 +358,7 @@ mod tests {
                 [run_of("null", "floor", *f), run_of("null", "ganesha", *g), run_of("null", "ours", *o)]
             })
             .collect();
-        let text = Results::new(&runs, "ours").costs();
+        let text = Results::new(&runs, "ours", &[]).costs();
         let cells: Vec<Vec<&str>> = text
             .lines()
             .filter(|l| l.starts_with('|'))
@@ -378,7 +376,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let runs = [run_of("a", "ours", 1.0), run_of("a", "ours", 3.0), run_of("b", "floor", 2.0)];
         let document = dir.path().join("document");
-        fs::write(&document, Results::new(&runs, "ours").json().to_string()).unwrap();
+        fs::write(&document, Results::new(&runs, "ours", &[]).json().to_string()).unwrap();
         let lines = dir.path().join("lines");
         fs::write(&lines, runs.iter().map(|r| r.json() + "\n").collect::<String>()).unwrap();
         for path in [&document, &lines] {
@@ -392,7 +390,7 @@ mod tests {
     #[test]
     fn a_missing_server_leaves_a_dash() {
         let runs = [run_of("a", "ours", 1.0), run_of("b", "floor", 2.0)];
-        let text = Results::new(&runs, "ours").markdown();
+        let text = Results::new(&runs, "ours", &[]).markdown();
         assert!(text.lines().any(|l| l.starts_with("| b") && l.contains("- |")));
     }
 }

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use sunrpc::auth::AuthFlavor;
 use sunrpc::drc::{Drc, DrcLimits, DrcStats};
 use sunrpc::mutate;
-use sunrpc::page::{PageDepot, PagePool, PageSource};
+use sunrpc::page::{Page, PageDepot, PagePool, PageSource};
 use sunrpc::svc::{Program, Service, SvcLimits, SvcWorker};
 use worker::{WAKE, WorkerThread};
 
@@ -70,6 +70,7 @@ pub struct Builder {
     limits: SvcLimits,
     conns: ConnLimits,
     max_pages: usize,
+    recycling: bool,
     drc: DrcLimits,
     spin: Duration,
     send: SendOptions,
@@ -235,6 +236,13 @@ impl Builder {
         self
     }
 
+    /// Whether pages are used again as they are (default), or their memory goes back to the kernel after each use; that
+    /// is for measurements.
+    pub fn recycling(mut self, yes: bool) -> Self {
+        self.recycling = yes;
+        self
+    }
+
     /// Bounds of the duplicate request cache (default 8 MiB, results up to 512 bytes, 120 seconds). With no bytes
     /// there is none, and a call that comes again runs again.
     pub fn duplicate_cache(mut self, limits: DrcLimits) -> Self {
@@ -298,6 +306,7 @@ impl Server {
             limits: SvcLimits::default(),
             conns: ConnLimits { total: 65_536, per_peer: 32_768, unvalidated: 1024 },
             max_pages: 262_144,
+            recycling: true,
             drc: DrcLimits::default(),
             spin: Duration::ZERO,
             send: SendOptions::default(),
@@ -330,7 +339,7 @@ impl Server {
         let b = self.builder;
         let threads = b.threads;
         let n_helpers = if b.helpers == 0 { 2 * threads } else { b.helpers };
-        let depot = PageDepot::new(MappedSource, b.max_pages);
+        let depot = PageDepot::with_recycling(MappedSource, b.max_pages, b.recycling);
         let board = self.board;
         let helpers = Helpers::new(board.clone());
         let totals = Arc::new(Totals::default());
@@ -479,7 +488,7 @@ impl PageSource for MappedSource {
         sunrpc_sys::slab::anonymous(len)
     }
 
-    fn idle(&self, page: &mut [u8]) {
-        sunrpc_sys::slab::discard(page);
+    fn idle(&self, pages: &mut [Page]) {
+        sunrpc_sys::slab::discard(pages);
     }
 }

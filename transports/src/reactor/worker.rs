@@ -76,7 +76,9 @@ impl WorkerThread {
                 if ev.is_error() {
                     set |= bits::ERRQ;
                 }
-                if ev.is_read_closed() || ev.is_write_closed() {
+                // Not is_write_closed, which mio also tells from the error flag alone, and with zero-copy that only means
+                // completions.
+                if ev.is_read_closed() {
                     set |= bits::HUP | bits::DATA;
                 }
                 self.svc.event(ev.token().0 as u32, set);
@@ -105,6 +107,9 @@ impl WorkerThread {
             self.svc.run(now_ms);
             if now >= next_tick {
                 self.svc.tick(now_ms);
+                if self.row == 0 {
+                    self.svc.pool().depot().tick();
+                }
                 self.show(&polls);
                 next_tick = now + TICK;
             }

@@ -1,5 +1,6 @@
 //! Anonymous memory that a page pool carves up.
 
+use std::ops::DerefMut;
 use std::ptr;
 
 /// `len` bytes of zeroed memory, page-aligned, for the life of the process; `None` if the kernel has none to give.
@@ -27,20 +28,38 @@ pub fn anonymous(len: usize) -> Option<&'static mut [u8]> {
     Some(unsafe { std::slice::from_raw_parts_mut(p.cast::<u8>(), len) })
 }
 
-/// Gives the memory of `page` back to the kernel: its contents become zeroes, and it is not resident until it is
-/// written again. Bytes outside whole pages are left alone. Only for memory from [`anonymous`]; on memory with a
-/// file behind it the contents would come back from there, which is why this takes an exclusive borrow.
-pub fn discard(page: &mut [u8]) {
-    let start = page.as_mut_ptr().align_offset(4096);
-    let whole = page.len().saturating_sub(start) / 4096 * 4096;
-    if whole == 0 {
-        return;
+/// Gives the memory of `pages` back to the kernel, neighbours in one system call: their contents become zeroes, and are
+/// not resident until they are written again. Bytes outside whole pages are left alone. Only for memory from
+/// [`anonymous`]; on memory with a file behind it the contents would come back from there, which is why this takes an
+/// exclusive borrow.
+pub fn discard<P: DerefMut<Target = [u8]>>(pages: &mut [P]) {
+    // Address and length of the stretch so far.
+    let mut run: (*mut u8, usize) = (ptr::null_mut(), 0);
+    for page in pages.iter_mut() {
+        let start = page.as_mut_ptr().align_offset(4096);
+        let whole = page.len().saturating_sub(start) / 4096 * 4096;
+        let Some(part) = page.get_mut(start..start.saturating_add(whole)) else { continue };
+        if run.0.addr() + run.1 == part.as_ptr().addr() {
+            run.1 += part.len();
+            continue;
+        }
+        // SAFETY: see `forget`; the stretch is made of parts of `pages`, which are borrowed exclusively till the end.
+        unsafe { forget(run) };
+        run = (part.as_mut_ptr(), part.len());
     }
-    let Some(part) = page.get_mut(start..start + whole) else { return };
-    // SAFETY: the range lies within `part`, which is borrowed exclusively, so nobody reads it meanwhile; any byte
-    // value, zero too, is a valid u8. A failure leaves the contents as they were.
-    unsafe {
-        libc::madvise(part.as_mut_ptr().cast(), part.len(), libc::MADV_DONTNEED);
+    // SAFETY: as above.
+    unsafe { forget(run) };
+}
+
+/// # Safety
+/// The stretch must consist of whole pages that nobody else reads or writes meanwhile.
+unsafe fn forget((at, len): (*mut u8, usize)) {
+    if len > 0 {
+        // SAFETY: nobody looks at the bytes meanwhile, says the caller, and any value of them, zero too, is a valid u8. A
+        // failure leaves them as they were.
+        unsafe {
+            libc::madvise(at.cast(), len, libc::MADV_DONTNEED);
+        }
     }
 }
 
@@ -50,14 +69,17 @@ mod tests {
 
     #[test]
     fn memory_is_zeroed_and_zero_again_after_discard() {
-        let m = anonymous(8192).unwrap();
+        let m = anonymous(4 * 4096).unwrap();
         assert!(m.iter().all(|b| *b == 0));
         m.fill(7);
-        discard(&mut m[1..8191]);
+        discard(&mut [&mut m[1..8191]]);
         assert_eq!(m[0], 7, "the first page is not wholly inside the range");
         assert_eq!(m[8191], 7);
-        discard(&mut m[..]);
-        assert!(m.iter().all(|b| *b == 0));
+        let mut pages: Vec<&mut [u8]> = m.chunks_mut(4096).collect();
+        let kept = pages.remove(2);
+        discard(&mut pages);
+        assert!(kept.iter().all(|b| *b == 7), "not among the neighbours");
+        assert!(pages.iter().all(|p| p.iter().all(|b| *b == 0)));
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl Worker {
         offset: u64,
         len: usize,
     ) -> VfsResult<Option<LendDone>> {
-        if !self.shared.lends() {
+        if !self.shared.lends(len) {
             return Ok(None);
         }
         let ix = self.object(cx, obj)?;

@@ -55,7 +55,7 @@ mod tests_io;
 #[cfg(test)]
 mod tests_rules;
 
-pub use modes::{IoCounts, IoModes, ReadMode, WriteMode};
+pub use modes::{IoCounts, IoModes, ReadMode, SPLICE_MIN, WriteMode};
 pub use shared::{PassthroughError, PassthroughOptions};
 
 use super::*;

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// How READ gets its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,6 +33,9 @@ pub enum WriteMode {
     Hybrid,
 }
 
+/// Reads of fewer bytes are copied unless told otherwise: below, a pipe costs more than the copy (docs/performance.md).
+pub const SPLICE_MIN: u32 = 128 << 10;
+
 /// The modes of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IoModes {
@@ -42,13 +45,19 @@ pub struct IoModes {
     pub write: WriteMode,
     /// After the reply to unstable WRITEs that stay in the page cache, the system is told to begin writing them.
     pub kick: bool,
-    /// Large READs lend pages of the page cache where the file system can. Only with [`ReadMode::Buffered`].
-    pub splice: bool,
+    /// READs of so many bytes and more lend pages of the page cache where the file system can. Only with
+    /// [`ReadMode::Buffered`].
+    pub splice: Option<u32>,
 }
 
 impl Default for IoModes {
     fn default() -> Self {
-        IoModes { read: ReadMode::Buffered, write: WriteMode::Buffered, kick: false, splice: true }
+        IoModes {
+            read: ReadMode::Buffered,
+            write: WriteMode::Buffered,
+            kick: false,
+            splice: Some(SPLICE_MIN),
+        }
     }
 }
 
@@ -67,17 +76,23 @@ impl std::fmt::Display for IoModes {
             WriteMode::Hybrid => "hybrid",
         };
         let kick = if self.kick { "after_reply" } else { "off" };
-        let splice = if self.splice { "auto" } else { "off" };
-        write!(f, "read {read}, write {write}, writeback_kick {kick}, splice {splice}")
+        write!(f, "read {read}, write {write}, writeback_kick {kick}, splice ")?;
+        match self.splice {
+            None => f.write_str("off"),
+            Some(SPLICE_MIN) => f.write_str("auto"),
+            Some(n) => n.fmt(f),
+        }
     }
 }
 
 impl IoModes {
-    fn pack(self) -> u8 {
-        self.read as u8 | (self.write as u8) << 2 | u8::from(self.kick) << 4 | u8::from(self.splice) << 5
+    fn pack(self) -> u64 {
+        let words = self.read as u8 | (self.write as u8) << 2 | u8::from(self.kick) << 4;
+        let splice = self.splice.map_or(0, |n| 1 << 5 | u64::from(n) << 32);
+        u64::from(words) | splice
     }
 
-    fn unpack(b: u8) -> Self {
+    fn unpack(b: u64) -> Self {
         IoModes {
             read: match b & 3 {
                 1 => ReadMode::DontCache,
@@ -91,7 +106,7 @@ impl IoModes {
                 _ => WriteMode::Buffered,
             },
             kick: b & 1 << 4 != 0,
-            splice: b & 1 << 5 != 0,
+            splice: (b & 1 << 5 != 0).then_some((b >> 32) as u32),
         }
     }
 }
@@ -162,7 +177,7 @@ struct Shard([AtomicU64; COUNTS]);
 /// The modes in force and their counters, shared by all threads of an export.
 #[derive(Debug, Default)]
 pub(super) struct Modes {
-    cell: AtomicU8,
+    cell: AtomicU64,
     /// For the log.
     path: PathBuf,
     /// This file system refused them.
@@ -175,7 +190,7 @@ pub(super) struct Modes {
 
 impl Modes {
     pub(super) fn new(modes: IoModes, path: PathBuf) -> Self {
-        Modes { cell: AtomicU8::new(modes.pack()), path, ..Modes::default() }
+        Modes { cell: AtomicU64::new(modes.pack()), path, ..Modes::default() }
     }
 
     #[inline]
@@ -280,7 +295,8 @@ mod tests {
         assert_eq!(modes.get(), IoModes::default());
         for read in [ReadMode::Buffered, ReadMode::DontCache, ReadMode::Direct] {
             for write in [WriteMode::Buffered, WriteMode::DontCache, WriteMode::Direct, WriteMode::Hybrid] {
-                for (kick, splice) in [(false, false), (false, true), (true, false), (true, true)] {
+                for (kick, splice) in [(false, None), (false, Some(0)), (true, None), (true, Some(u32::MAX))]
+                {
                     let m = IoModes { read, write, kick, splice };
                     modes.set(m);
                     assert_eq!(modes.get(), m);

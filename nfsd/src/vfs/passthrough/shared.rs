@@ -174,11 +174,13 @@ impl Shared {
         })
     }
 
-    /// Large reads lend pages of the page cache.
+    /// Reads of `len` bytes lend pages of the page cache.
     #[inline]
-    pub(super) fn lends(&self) -> bool {
+    pub(super) fn lends(&self, len: usize) -> bool {
         let m = self.modes.get();
-        m.splice && m.read == ReadMode::Buffered && self.lend.load(Ordering::Relaxed)
+        m.splice.is_some_and(|min| len >= min as usize)
+            && m.read == ReadMode::Buffered
+            && self.lend.load(Ordering::Relaxed)
     }
 
     /// Calls may be made that never wait on this file system, though they do on others.

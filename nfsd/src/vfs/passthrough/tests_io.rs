@@ -186,7 +186,7 @@ fn what_a_file_system_refuses_is_buffered_and_counted() {
     let mut n = 0;
     for (read, write) in [(ReadMode::DontCache, WriteMode::DontCache), (ReadMode::Direct, WriteMode::Direct)]
     {
-        rig.backend.set_modes(IoModes { read, write, kick: true, splice: true });
+        rig.backend.set_modes(IoModes { read, write, kick: true, splice: Some(0) });
         for _ in 0..3 {
             rig.write(&h, 3, &data).unwrap();
             assert_eq!(rig.read(&h, 3, 20_000).unwrap(), (data.clone(), true));
@@ -248,10 +248,10 @@ fn lending_follows_the_modes_at_run_time() {
     let Some(rig) = on_disk(IoModes::default()) else { return };
     let lends = |m| {
         rig.backend.set_modes(m);
-        rig.backend.shared.lends()
+        rig.backend.shared.lends(1 << 20)
     };
     assert!(lends(IoModes::default()));
-    assert!(!lends(IoModes { splice: false, ..IoModes::default() }));
+    assert!(!lends(IoModes { splice: None, ..IoModes::default() }));
     assert!(!lends(read_mode(ReadMode::DontCache)) && !lends(read_mode(ReadMode::Direct)));
     assert!(lends(write_mode(WriteMode::Hybrid)));
 }
@@ -350,7 +350,7 @@ fn in_every_mode_a_file_holds_what_was_written() {
         for read in [ReadMode::Buffered, ReadMode::DontCache, ReadMode::Direct] {
             for write in [WriteMode::Buffered, WriteMode::DontCache, WriteMode::Direct, WriteMode::Hybrid] {
                 seed += 1;
-                rig.backend.set_modes(IoModes { read, write, kick: seed % 2 == 0, splice: true });
+                rig.backend.set_modes(IoModes { read, write, kick: seed % 2 == 0, splice: Some(0) });
                 like_a_vector(&mut rig, seed, 200);
             }
         }
@@ -371,7 +371,7 @@ fn neighbours_that_share_pages_do_not_lose_each_others_bytes() {
         (ReadMode::Direct, WriteMode::Direct),
         (ReadMode::Direct, WriteMode::Hybrid),
     ] {
-        let Some(mut rig) = on_disk(IoModes { read, write, kick: true, splice: true }) else { return };
+        let Some(mut rig) = on_disk(IoModes { read, write, kick: true, splice: Some(0) }) else { return };
         let h = rig.create(&rig.root.clone(), "f", 0o666).unwrap().handle;
         let shared = &rig.backend.shared;
         // Slices of all threads alternate, and are no multiples of any block: each has a neighbour in its pages.
