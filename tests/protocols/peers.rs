@@ -191,14 +191,14 @@ fn rdma_headers(c: &mut Captured) {
     let at = |handle, length, offset| xdr_rdma_segment { handle, length, offset };
     let (a, b, z) = (at(0xa0b_0c0d, 4096, 1 << 47), at(1, 0, 0), at(u32::MAX, u32::MAX, u64::MAX));
     let read = |position, target: &xdr_rdma_segment| xdr_read_list {
-        entry: xdr_read_chunk { position, target: target.clone() },
+        entry: xdr_read_chunk { position, target: *target },
     };
     let write =
         |target: &[xdr_rdma_segment]| xdr_write_list { entry: xdr_write_chunk { target: target.to_vec() } };
-    let reply = || Some(xdr_write_chunk { target: vec![z.clone()] });
+    let reply = || Some(xdr_write_chunk { target: vec![z] });
     let full = rpc_rdma_header {
         rdma_reads: vec![read(0, &a), read(148, &b)],
-        rdma_writes: vec![write(&[b.clone(), z.clone()]), write(&[])],
+        rdma_writes: vec![write(&[b, z]), write(&[])],
         rdma_reply: reply(),
     };
     let empty = rpc_rdma_header { rdma_reads: vec![], rdma_writes: vec![], rdma_reply: None };
