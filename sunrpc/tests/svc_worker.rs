@@ -318,6 +318,68 @@ fn a_turn_ends_with_one_flush_and_a_busy_transport_goes_to_the_tail() {
 }
 
 #[test]
+fn a_flood_of_small_calls_leaves_others_their_turn_in_every_round() {
+    let mut r = Rig::new(SvcLimits::default());
+    let (a, _) = r.add(0);
+    let (b, id) = r.add(0);
+    a.push(nulls(0..10_000));
+    for round in 1..=20u32 {
+        b.push(nulls(round..round + 1));
+        r.w.event(id.slot, bits::DATA);
+        r.w.run(0);
+        assert_eq!(a.xids().len(), 32 * round as usize);
+        assert!(b.xids().into_iter().eq(1..=round), "round {round}");
+    }
+    r.settle();
+    assert!(a.xids().into_iter().eq(0..10_000), "in order, each once");
+    r.end();
+}
+
+#[test]
+fn a_flood_of_large_replies_leaves_others_their_turn_in_every_round() {
+    let limits = SvcLimits::default();
+    let mut r = Rig::new(limits);
+    let (a, _) = r.add(0);
+    let (b, id) = r.add(0);
+    a.push((0..200).map(|x| call(x, FILL, &[100_000])));
+    for round in 1..=10u32 {
+        b.push(nulls(round..round + 1));
+        r.w.event(id.slot, bits::DATA);
+        r.w.run(0);
+        // Three of them exceed 256 KiB.
+        assert_eq!(a.xids().len(), 3 * round as usize);
+        assert!(b.xids().into_iter().eq(1..=round), "round {round}");
+    }
+    r.settle();
+    assert!(a.xids().into_iter().eq(0..200));
+    r.end();
+}
+
+#[test]
+fn a_flood_of_calls_that_wait_leaves_room_for_others_at_the_helpers() {
+    let mut r = Rig::new(SvcLimits::default());
+    // One helper takes a call at a time, and its queue is shorter than one connection's share.
+    *r.queue.room.lock().unwrap() = 8;
+    let (a, flood) = r.add(0);
+    let (b, _) = r.add(0);
+    a.push((0..1000).map(|x| call(x, WAIT, &[])));
+    b.push([call(0, WAIT, &[])]);
+    let mut order = Vec::new();
+    for _ in 0..40 {
+        r.w.run(0);
+        r.settle();
+        let jobs = std::mem::take(&mut *r.queue.jobs.lock().unwrap());
+        *r.queue.room.lock().unwrap() += jobs.len();
+        order.extend(jobs.iter().map(|j| j.from.slot == flood.slot));
+        jobs.iter().for_each(|j| r.answer(j));
+    }
+    let before = order.iter().position(|a| !a).expect("the other's call got a helper");
+    assert!(before <= 32, "{before} calls of the flood came first");
+    assert!(order.len() > 200, "the flood goes on, {} calls", order.len());
+    r.end();
+}
+
+#[test]
 fn a_full_send_queue_stops_reading_until_half_has_drained() {
     let limits = SvcLimits { send_queue: 64 << 10, ..SvcLimits::default() };
     let mut r = Rig::new(limits);

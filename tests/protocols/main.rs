@@ -8,6 +8,7 @@ mod limits;
 mod nfs4_bytes;
 mod nfs4_peer;
 mod other_bytes;
+mod peers;
 mod properties;
 
 sunrpc::include_program!(admin);

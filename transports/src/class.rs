@@ -1,8 +1,9 @@
 //! Transport classes by name.
 
+use crate::clnt::ClntConfig;
 use mio::event::Source;
 use std::io;
-use sunrpc::clnt::CallXprt;
+use sunrpc::clnt::{CallXprt, ReservedPortError};
 use sunrpc::xprt::Xprt;
 
 /// A transport that a reactor can poll.
@@ -91,7 +92,7 @@ pub struct XprtClass {
     /// Opens an endpoint at what follows `scheme://`.
     pub listen: fn(&str) -> io::Result<Endpoint>,
     /// Connects a client to what follows `scheme://`.
-    pub connect: fn(&str) -> io::Result<Box<dyn CallXprt + Send>>,
+    pub connect: fn(&str, &ClntConfig) -> io::Result<Box<dyn CallXprt + Send>>,
 }
 
 impl std::fmt::Debug for XprtClass {
@@ -195,6 +196,14 @@ pub enum ConnectError {
     /// The URL is at fault.
     #[error(transparent)]
     Class(#[from] ClassError),
+    /// The client is to call from a reserved port and got none.
+    #[error("cannot connect to {url}: {err}")]
+    ReservedPort {
+        /// The URL asked for.
+        url: String,
+        /// Why.
+        err: ReservedPortError,
+    },
     /// Nobody answered.
     #[error("cannot connect to {url}: {err}{}", connect_hint(.err))]
     Io {
@@ -205,11 +214,20 @@ pub enum ConnectError {
     },
 }
 
-type Connect = fn(&str) -> io::Result<Box<dyn CallXprt + Send>>;
+impl ConnectError {
+    pub(crate) fn new(url: &str, err: io::Error) -> Self {
+        let url = url.to_owned();
+        match ReservedPortError::of(&err) {
+            Some(err) => ConnectError::ReservedPort { url, err },
+            None => ConnectError::Io { url, err },
+        }
+    }
+}
+
+type Connect = fn(&str, &ClntConfig) -> io::Result<Box<dyn CallXprt + Send>>;
 
 /// Transports that clients have whether or not a server class of the name is built in.
-const CLIENTS: &[(&str, Connect)] =
-    &[("udp", crate::clnt::udp::connect), ("local", crate::clnt::local::connect)];
+const CLIENTS: &[(&str, Connect)] = &[("udp", crate::clnt::udp::open), ("local", crate::clnt::local::open)];
 
 /// The client of a URL, and what follows the scheme.
 fn client(url: &str) -> Result<(Connect, &str), ClassError> {
@@ -233,8 +251,13 @@ fn connect_hint(err: &io::Error) -> &'static str {
 
 /// Connects a client: `tcp://HOST:PORT`, `udp://HOST:PORT`, `local:/PATH` or `local:@NAME`.
 pub fn connect(url: &str) -> Result<Box<dyn CallXprt + Send>, ConnectError> {
+    connect_with(url, &ClntConfig::default())
+}
+
+/// Connects a client with other limits and times, or from a reserved port.
+pub fn connect_with(url: &str, config: &ClntConfig) -> Result<Box<dyn CallXprt + Send>, ConnectError> {
     let (connect, rest) = client(url)?;
-    connect(rest).map_err(|err| ConnectError::Io { url: url.to_owned(), err })
+    connect(rest, config).map_err(|err| ConnectError::new(url, err))
 }
 
 #[cfg(test)]

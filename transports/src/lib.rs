@@ -24,7 +24,7 @@ mod udp;
 #[doc = include_str!("../../docs/client.md")]
 mod client_manual {}
 
-pub use class::{ConnectError, ListenError, SendOptions, Zerocopy, connect};
+pub use class::{ConnectError, ListenError, SendOptions, Zerocopy, connect, connect_with};
 pub use reactor::{
     Builder, DepotStats, Group, Handle, PagesNow, PollStats, SPIN_AUTO, ServeError, Server, ServerStats,
     ThreadStats,

@@ -8,6 +8,7 @@ mod foreign;
 mod hostile;
 mod lifecycle;
 mod modes;
+mod reserved;
 mod rpcbind;
 mod server;
 mod stat;

@@ -1,19 +1,50 @@
 //! Credentials, client side.
 
-use super::ClntError;
+use super::{ClntError, UnwrapError};
 use crate::auth::AuthSysParams;
 use crate::msg::{AuthStat, MAX_AUTH, OpaqueAuth, flavor};
 use crate::xdr::VecWriter;
+use std::borrow::Cow;
 
 /// A flavor on the client side. Shared by all calls that use it, so state of one call travels in its token.
+///
+/// ```text
+///   put            xid ... procedure | credential | verifier          the verifier may be a checksum of what is before it
+///   wrap_args                                               | arguments  signed or encrypted in place
+///   check          reply: verifier, whatever the accept_stat
+///   unwrap_results                 | results                          only after `check`, only of a call that ran
+/// ```
+///
+/// A flavor that only says who calls implements the first and the third.
 pub trait ClntAuth: std::fmt::Debug + Send + Sync {
     /// Appends credential and verifier to a call whose header so far (from the transaction id to the procedure
-    /// number) is in `w`. Returns a token that [`ClntAuth::check`] gets with the reply, for instance a sequence
+    /// number) is in `w`. Returns a token that the other functions get for the same call, for instance its sequence
     /// number.
     fn put(&self, w: &mut VecWriter) -> Result<u64, ClntError>;
 
-    /// Judges the verifier of a reply; an error discards the reply.
+    /// Signs or encrypts the arguments of a call: what `message` has from `from` on. What is there afterwards takes
+    /// their place. The message may have at most [`MAX_MESSAGE`](super::MAX_MESSAGE) bytes then.
+    fn wrap_args(&self, token: u64, message: &mut Vec<u8>, from: usize) -> Result<(), ClntError> {
+        let _ = (token, message, from);
+        Ok(())
+    }
+
+    /// Judges the verifier of an accepted reply, whether the call ran or not; an error discards the reply.
     fn check(&self, token: u64, verf: OpaqueAuth<'_>) -> Result<(), AuthStat>;
+
+    /// The plain results in the body of a reply whose verifier is right: a part of it, or decrypted into memory of
+    /// their own. An error discards the reply.
+    fn unwrap_results<'a>(&self, token: u64, body: &'a [u8]) -> Result<Cow<'a, [u8]>, UnwrapError> {
+        let _ = token;
+        Ok(Cow::Borrowed(body))
+    }
+
+    /// Whether a server takes the same bytes twice. Where it takes the second for a replay, as one with RPCSEC_GSS
+    /// does (RFC 2203 section 5.3.3.1), a call of which bytes were sent is not sent again, whatever
+    /// [`Resend`](super::Resend) says.
+    fn repeatable(&self) -> bool {
+        true
+    }
 }
 
 /// Calls as nobody (RFC 5531 section 10.1).

@@ -62,6 +62,10 @@ pub struct CallTable {
     next_xid: u32,
     serial: u64,
     stray: u64,
+    /// No waiting call ends by time or is sent again before this, which spares looking at all of them in each turn.
+    timer: Duration,
+    /// Calls that ended since they were last asked for, if anybody asks.
+    ended: Option<Vec<CallId>>,
 }
 
 impl CallTable {
@@ -77,7 +81,19 @@ impl CallTable {
             next_xid: seed,
             serial: 0,
             stray: 0,
+            timer: Duration::MAX,
+            ended: None,
         }
+    }
+
+    /// Has the table remember which calls end, for [`CallTable::drain_ended`].
+    pub fn track_ended(&mut self) {
+        self.ended.get_or_insert_default();
+    }
+
+    /// The calls that ended since the last time, except by [`CallTable::forget`]. They may have been taken meanwhile.
+    pub fn drain_ended(&mut self) -> impl Iterator<Item = CallId> {
+        self.ended.iter_mut().flat_map(|e| e.drain(..))
     }
 
     /// A transaction id that no waiting call uses.
@@ -112,12 +128,14 @@ impl CallTable {
         }
         self.serial += 1;
         let serial = self.serial;
+        let deadline = now.saturating_add(opts.timeout);
+        self.timer = self.timer.min(deadline);
         let slot = self.slots.insert(Slot {
             serial,
             xid,
             message,
             opts,
-            deadline: now.saturating_add(opts.timeout),
+            deadline,
             sends: 0,
             queued: true,
             again: None,
@@ -155,7 +173,9 @@ impl CallTable {
         s.sends = s.sends.saturating_add(1);
         match self.retransmit.filter(|_| s.opts.may_retransmit() && !s.opts.oneway) {
             Some(r) => {
-                s.again = Some(now.saturating_add(s.wait));
+                let next = now.saturating_add(s.wait);
+                s.again = Some(next);
+                self.timer = self.timer.min(next);
                 s.wait = s.wait.saturating_mul(2).min(r.most);
             }
             None if !s.opts.may_resend() => s.message = Vec::new(),
@@ -237,22 +257,30 @@ impl CallTable {
     /// Fails calls whose time is over and queues those that are due to be sent again. `unreachable` is why the
     /// transport cannot send at present.
     pub fn expire(&mut self, now: Duration, unreachable: Option<&io::Error>) {
+        if self.timer > now {
+            return;
+        }
         let mut over = Vec::new();
+        self.timer = Duration::MAX;
         for (slot, s) in &mut self.slots {
             if !s.waits() {
                 continue;
             }
             if s.deadline <= now {
                 over.push((slot, s.sends));
-            } else if s.again.is_some_and(|t| t <= now) && !s.queued {
+                continue;
+            }
+            if s.again.is_some_and(|t| t <= now) && !s.queued {
                 s.again = None;
                 s.queued = true;
                 self.queue.push_back(slot);
             }
+            let again = s.again.filter(|_| !s.queued);
+            self.timer = self.timer.min(again.unwrap_or(s.deadline)).min(s.deadline);
         }
         for (slot, sends) in over {
             let err = match unreachable {
-                Some(e) if sends == 0 => XprtError::Connect(again(e)),
+                Some(e) if sends == 0 => XprtError::unreached(e),
                 Some(e) => XprtError::Lost { maybe_ran: true, err: again(e) },
                 None => XprtError::TimedOut { sends },
             };
@@ -260,10 +288,9 @@ impl CallTable {
         }
     }
 
-    /// When [`CallTable::expire`] has something to do next.
+    /// When [`CallTable::expire`] may have something to do next; never later than it has.
     pub fn next_timer(&self) -> Option<Duration> {
-        let waiting = self.slots.iter().filter(|(_, s)| s.waits());
-        waiting.map(|(_, s)| s.again.unwrap_or(s.deadline).min(s.deadline)).min()
+        (!self.waiting.is_empty()).then_some(self.timer)
     }
 
     /// Calls that wait.
@@ -288,7 +315,7 @@ impl CallTable {
     /// Nobody wants the outcome any more. A reply that still comes is dropped.
     pub fn forget(&mut self, id: CallId) {
         if self.get(id).is_some() {
-            self.finish(id.slot, Err(XprtError::NoSuchCall));
+            self.end(id.slot, Err(XprtError::NoSuchCall));
             self.slots.try_remove(id.slot);
         }
     }
@@ -298,7 +325,15 @@ impl CallTable {
     }
 
     fn finish(&mut self, slot: usize, outcome: Outcome) {
-        let Some(s) = self.slots.get_mut(slot).filter(|s| s.waits()) else { return };
+        let ended = self.end(slot, outcome);
+        if let (Some(all), Some(serial)) = (&mut self.ended, ended) {
+            all.push(CallId { slot, serial });
+        }
+    }
+
+    /// Ends a call that waits, and returns its serial number.
+    fn end(&mut self, slot: usize, outcome: Outcome) -> Option<u64> {
+        let s = self.slots.get_mut(slot).filter(|s| s.waits())?;
         if s.queued {
             s.queued = false;
             self.queue.retain(|q| *q != slot);
@@ -306,6 +341,7 @@ impl CallTable {
         s.message = Vec::new();
         s.done = Some(outcome);
         self.waiting.remove(&s.xid);
+        Some(s.serial)
     }
 }
 

@@ -170,6 +170,53 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// However many are submitted: the bound holds, and what is refused or given up leaves nothing behind.
+#[test]
+fn a_million_calls_that_nobody_reads_the_replies_of() {
+    let mut t = CallTable::new(DEFAULT_CALLS, 7, None);
+    t.track_ended();
+    let submit = |t: &mut CallTable, n: u32| -> Vec<CallId> {
+        let start = |_| {
+            let xid = t.reserve_xid();
+            match t.start(xid, vec![0; 40], SendOptions::default(), Duration::ZERO) {
+                Err(XprtError::Busy(DEFAULT_CALLS)) => None,
+                r => Some(r.unwrap()),
+            }
+        };
+        (0..n).filter_map(start).collect()
+    };
+    let taken = submit(&mut t, 1_000_000);
+    assert_eq!((taken.len(), t.queued().count()), (DEFAULT_CALLS, DEFAULT_CALLS));
+    // Answered, but nobody takes the outcomes.
+    assert_eq!(send_all(&mut t, Duration::ZERO), DEFAULT_CALLS);
+    assert!((7..).take(DEFAULT_CALLS).all(|xid| t.on_message(reply(xid))));
+    assert_eq!(submit(&mut t, 1_000_000).len(), 0);
+    assert!(t.drain_ended().eq(taken.iter().copied()));
+    taken.into_iter().for_each(|id| t.forget(id));
+    for _ in 0..1_000_000 {
+        submit(&mut t, 1).into_iter().for_each(|id| t.forget(id));
+    }
+    assert_eq!((t.slots.len(), t.waiting(), t.drain_ended().count()), (0, 0, 0));
+    for held in [t.slots.capacity(), t.queue.capacity(), t.waiting.capacity()] {
+        assert!(held <= 4 * DEFAULT_CALLS, "{held}");
+    }
+}
+
+#[test]
+fn the_timer_is_never_later_than_the_next_thing_to_do() {
+    let all = [30, 10, 20].map(|s| opts(s, Resend::Safe, Repeat::Unknown));
+    let (mut t, ids) = table(None, &all);
+    assert_eq!(t.next_timer(), Some(S * 10));
+    send_all(&mut t, S);
+    assert!(t.on_message(reply(ids[1].0)));
+    t.expire(S * 10, None);
+    assert_eq!((t.next_timer(), t.waiting()), (Some(S * 20), 2), "the earliest ended otherwise");
+    t.expire(S * 25, None);
+    assert_eq!((t.next_timer(), t.waiting()), (Some(S * 30), 1));
+    t.forget(ids[0].1);
+    assert_eq!(t.next_timer(), None);
+}
+
 proptest! {
     /// Whatever happens in whatever order: the table stays bounded, the queue holds waiting calls once each, every
     /// call ends exactly once and no later than its time, and no call that must not run twice is sent twice.

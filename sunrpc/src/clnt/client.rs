@@ -2,8 +2,7 @@
 
 use super::message::{ProcId, decode_reply, encode_call};
 use super::{
-    AuthNone, AuthSys, CallOptions, CallXprt, ClntAuth, ClntError, Repeat, SendOptions, Ticket, XprtError,
-    random_xid,
+    AuthNone, AuthSys, CallOptions, CallXprt, ClntAuth, ClntError, Repeat, Ticket, XprtError, random_xid,
 };
 use crate::auth::AuthSysParams;
 use crate::xdr::{Decode, Encode, VecWriter, XdrError};
@@ -127,7 +126,7 @@ impl<T: CallXprt> Client<T> {
         let auth = self.options.cred.as_ref().unwrap_or(&self.auth).clone();
         let of = ProcId { prog: self.prog, vers: self.vers, proc };
         let (call, token) = encode_call(xid, of, &*auth, encode)?;
-        let ticket = self.xprt.send(xid, call, &self.send_options(repeat, false))?;
+        let ticket = self.xprt.send(xid, call, &self.options.send_options(&*auth, repeat, false))?;
         Ok(Pending { ticket, xid, token, auth, result: PhantomData })
     }
 
@@ -186,13 +185,9 @@ impl<T: CallXprt> Client<T> {
         let auth = self.options.cred.as_ref().unwrap_or(&self.auth).clone();
         let of = ProcId { prog: self.prog, vers: self.vers, proc };
         let (call, _) = encode_call(xid, of, &*auth, encode)?;
-        let ticket = self.xprt.send(xid, call, &self.send_options(repeat, true))?;
+        let ticket = self.xprt.send(xid, call, &self.options.send_options(&*auth, repeat, true))?;
         self.xprt.wait(ticket)?;
         Ok(())
-    }
-
-    fn send_options(&self, repeat: Repeat, oneway: bool) -> SendOptions {
-        SendOptions { timeout: self.options.timeout, resend: self.options.resend, repeat, oneway }
     }
 }
 

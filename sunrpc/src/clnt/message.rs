@@ -27,8 +27,14 @@ pub fn encode_call(
         w.put_u32(v).map_err(ClntError::Arguments)?;
     }
     let token = auth.put(&mut w)?;
+    let from = w.written();
     args(&mut w).map_err(ClntError::Arguments)?;
-    Ok((w.into_inner(), token))
+    let mut message = w.into_inner();
+    auth.wrap_args(token, &mut message, from)?;
+    if message.len() > MAX_MESSAGE {
+        return Err(ClntError::Arguments(XdrError::Full));
+    }
+    Ok((message, token))
 }
 
 /// The results in a reply message.
@@ -47,11 +53,16 @@ pub fn decode_reply<R: for<'a> Decode<'a>>(
     match msg::parse_reply(&mut d).map_err(ClntError::Reply)? {
         ReplyHeader::Success { verf } => {
             auth.check(token, verf).map_err(ClntError::Verifier)?;
+            let results = auth.unwrap_results(token, d.rest())?;
+            let mut d = Decoder::new(&results);
             let r = R::decode(&mut d).map_err(ClntError::Reply)?;
             d.finish().map_err(ClntError::Reply)?;
             Ok(r)
         }
-        ReplyHeader::Accepted(stat) => Err(ClntError::Accept(stat)),
+        ReplyHeader::Accepted { verf, stat } => {
+            auth.check(token, verf).map_err(ClntError::Verifier)?;
+            Err(ClntError::Accept(stat))
+        }
         ReplyHeader::Denied(stat) => Err(ClntError::Auth(stat)),
         ReplyHeader::RpcMismatch { low, high } => Err(ClntError::RpcMismatch { low, high }),
     }

@@ -50,6 +50,14 @@ impl Default for CallOptions {
     }
 }
 
+impl CallOptions {
+    /// What the transport needs to know of such a call, of a procedure of this nature, by `auth`.
+    pub fn send_options(&self, auth: &dyn ClntAuth, repeat: Repeat, oneway: bool) -> SendOptions {
+        let resend = if auth.repeatable() { self.resend } else { Resend::Never };
+        SendOptions { timeout: self.timeout, resend, repeat, oneway }
+    }
+}
+
 /// What a transport needs to know of a call beside its bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct SendOptions {

@@ -289,7 +289,12 @@ pub enum ReplyHeader<'a> {
         verf: OpaqueAuth<'a>,
     },
     /// The call was accepted but not run.
-    Accepted(AcceptStat),
+    Accepted {
+        /// The server's verifier.
+        verf: OpaqueAuth<'a>,
+        /// Why it was not run.
+        stat: AcceptStat,
+    },
     /// The server speaks other RPC versions.
     RpcMismatch {
         /// Lowest.
@@ -307,15 +312,16 @@ pub fn parse_reply<'a>(d: &mut Decoder<'a>) -> Result<ReplyHeader<'a>, XdrError>
     match d.u32()? {
         0 => {
             let verf = OpaqueAuth::decode(d)?;
-            Ok(match d.u32()? {
-                0 => ReplyHeader::Success { verf },
-                1 => ReplyHeader::Accepted(AcceptStat::ProgUnavail),
-                2 => ReplyHeader::Accepted(AcceptStat::ProgMismatch { low: d.u32()?, high: d.u32()? }),
-                3 => ReplyHeader::Accepted(AcceptStat::ProcUnavail),
-                4 => ReplyHeader::Accepted(AcceptStat::GarbageArgs),
-                5 => ReplyHeader::Accepted(AcceptStat::SystemErr),
+            let stat = match d.u32()? {
+                0 => return Ok(ReplyHeader::Success { verf }),
+                1 => AcceptStat::ProgUnavail,
+                2 => AcceptStat::ProgMismatch { low: d.u32()?, high: d.u32()? },
+                3 => AcceptStat::ProcUnavail,
+                4 => AcceptStat::GarbageArgs,
+                5 => AcceptStat::SystemErr,
                 v => return Err(no_arm("accept_stat", v)),
-            })
+            };
+            Ok(ReplyHeader::Accepted { verf, stat })
         }
         1 => match d.u32()? {
             0 => Ok(ReplyHeader::RpcMismatch { low: d.u32()?, high: d.u32()? }),
@@ -426,7 +432,7 @@ mod tests {
             let v = w.into_inner();
             let mut d = Decoder::new(&v);
             assert_eq!(parse(&mut d), Ok(Parsed::Reply { xid: 9 }));
-            assert_eq!(parse_reply(&mut d), Ok(ReplyHeader::Accepted(stat)));
+            assert_eq!(parse_reply(&mut d), Ok(ReplyHeader::Accepted { verf: OpaqueAuth::NONE, stat }));
         }
     }
 }

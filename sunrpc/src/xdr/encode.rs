@@ -128,6 +128,11 @@ impl VecWriter {
     pub fn into_inner(self) -> Vec<u8> {
         self.buf
     }
+
+    /// What was written so far.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.buf
+    }
 }
 
 impl XdrWrite for VecWriter {

@@ -1,7 +1,7 @@
 //! `sunrpc bench`.
 
 use super::ping::seconds;
-use super::target::{Error, client, locate, program};
+use super::target::{Error, How, client, locate, program};
 use hdrhistogram::Histogram;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +32,9 @@ pub(crate) struct Args {
     /// Seconds.
     #[arg(short = 't', long, default_value_t = 5.0, value_parser = seconds)]
     time: f64,
+    /// Call from a source port below 1024, as root: some servers want that.
+    #[arg(long)]
+    reserved_port: bool,
 }
 
 /// Results that nobody looks at.
@@ -92,7 +95,8 @@ pub(crate) fn run(a: &Args) -> Result<(), Error> {
 
 /// Keeps one connection busy until told to stop.
 fn connection(a: &Args, url: &str, prog: u32, stop: &AtomicBool) -> Result<Histogram<u64>, Error> {
-    let mut c = client(url, prog, a.version, Duration::from_secs(60))?;
+    let how = How { timeout: Duration::from_secs(60), reserved_port: a.reserved_port };
+    let mut c = client(url, prog, a.version, how)?;
     let mut h = histogram()?;
     let payload = a.opaque.map(|n| vec![0x5a; n as usize]);
     let failed = |err: ClntError| Error::Call { what: format!("procedure {} at {url}", a.proc), err };

@@ -1,7 +1,7 @@
 //! `sunrpc info`.
 
 use super::ping::seconds;
-use super::target::{Error, client, locate, name, program, versions};
+use super::target::{Error, How, client, locate, name, program, versions};
 use std::time::Duration;
 use sunrpc::clnt::ClntError;
 use sunrpc::msg::AcceptStat;
@@ -20,23 +20,26 @@ pub(crate) struct Args {
     /// Seconds to wait for a reply.
     #[arg(short, long, default_value_t = 10.0, value_parser = seconds)]
     timeout: f64,
+    /// Call from a source port below 1024, as root: some servers want that.
+    #[arg(long)]
+    reserved_port: bool,
 }
 
 pub(crate) fn run(a: &Args) -> Result<(), Error> {
-    let timeout = Duration::from_secs_f64(a.timeout);
+    let how = How { timeout: Duration::from_secs_f64(a.timeout), reserved_port: a.reserved_port };
     match &a.program {
-        None => list(&locate(&a.url, 100_000, 4)?),
+        None => list(&locate(&a.url, 100_000, 4)?, how),
         Some(p) => {
             let prog = program(p)?;
-            offered(&locate(&a.url, prog, 0)?, prog, timeout)
+            offered(&locate(&a.url, prog, 0)?, prog, how)
         }
     }
 }
 
-fn list(url: &str) -> Result<(), Error> {
+fn list(url: &str, how: How) -> Result<(), Error> {
     let failed = |err| Error::Call { what: format!("asking the rpcbind at {url}"), err };
     println!("{:>10} {:>7} {:<6} {:<24} name", "program", "version", "netid", "address");
-    let mut rpcb = Rpcb::new(sunrpc_transports::connect(url)?);
+    let mut rpcb = Rpcb::new(how.connect(url)?);
     match rpcb.dump() {
         Ok(all) => {
             for m in all {
@@ -52,9 +55,7 @@ fn list(url: &str) -> Result<(), Error> {
         }
         // A portmapper of version 2 only.
         Err(ClntError::Accept(AcceptStat::ProgMismatch { .. })) => {
-            for (prog, vers, proto, port) in
-                Pmap::new(sunrpc_transports::connect(url)?).dump().map_err(failed)?
-            {
+            for (prog, vers, proto, port) in Pmap::new(how.connect(url)?).dump().map_err(failed)? {
                 let netid = match proto {
                     6 => "tcp",
                     17 => "udp",
@@ -68,11 +69,11 @@ fn list(url: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn offered(url: &str, prog: u32, timeout: Duration) -> Result<(), Error> {
-    let (low, high) = versions(url, prog, timeout)?;
+fn offered(url: &str, prog: u32, how: How) -> Result<(), Error> {
+    let (low, high) = versions(url, prog, how)?;
     println!("{url} offers program {prog} ({}) in versions {low} to {high}", name(prog));
     for vers in (low..=high).take(RANGE_MAX as usize) {
-        match client(url, prog, vers, timeout)?.call::<_, ()>(0, &()) {
+        match client(url, prog, vers, how)?.call::<_, ()>(0, &()) {
             Ok(()) => println!("  version {vers}: ready"),
             Err(ClntError::Accept(AcceptStat::ProgMismatch { .. })) => {
                 println!("  version {vers}: not offered")

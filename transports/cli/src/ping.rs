@@ -1,6 +1,6 @@
 //! `sunrpc ping`.
 
-use super::target::{Error, client, locate, name, program, versions};
+use super::target::{Error, How, client, locate, name, program, versions};
 use std::time::{Duration, Instant};
 
 #[derive(Debug, clap::Args)]
@@ -20,6 +20,9 @@ pub(crate) struct Args {
     /// Seconds to wait for a reply.
     #[arg(short, long, default_value_t = 10.0, value_parser = seconds)]
     timeout: f64,
+    /// Call from a source port below 1024, as root: some servers want that.
+    #[arg(long)]
+    reserved_port: bool,
 }
 
 /// A time that a clock can count.
@@ -32,13 +35,13 @@ pub(crate) fn seconds(text: &str) -> Result<f64, String> {
 
 pub(crate) fn run(a: &Args) -> Result<(), Error> {
     let prog = program(&a.program)?;
-    let timeout = Duration::from_secs_f64(a.timeout);
+    let how = How { timeout: Duration::from_secs_f64(a.timeout), reserved_port: a.reserved_port };
     let url = locate(&a.url, prog, a.version.unwrap_or(0))?;
     let vers = match a.version {
         Some(v) => v,
-        None => versions(&url, prog, timeout)?.1,
+        None => versions(&url, prog, how)?.1,
     };
-    let mut c = client(&url, prog, vers, timeout)?;
+    let mut c = client(&url, prog, vers, how)?;
     let what = format!("{url} program {prog} ({}) version {vers}", name(prog));
     let (mut sent, mut lost) = (0u64, 0u64);
     let (mut least, mut most, mut sum) = (Duration::MAX, Duration::ZERO, Duration::ZERO);

@@ -6,6 +6,7 @@ use sunrpc::clnt::{CallOptions, Client, ClntError};
 use sunrpc::msg::AcceptStat;
 use sunrpc::rpcbind::{Netid, Rpcb};
 use sunrpc_transports::ConnectError;
+use sunrpc_transports::clnt::ClntConfig;
 
 /// A client of a program, over whatever the URL named.
 pub(crate) type AnyClient = Client<Box<dyn CallXprt + Send>>;
@@ -90,16 +91,33 @@ pub(crate) fn locate(url: &str, prog: u32, vers: u32) -> Result<String, Error> {
     Ok(format!("{scheme}://{host}:{port}"))
 }
 
-/// A client whose calls may take so long.
-pub(crate) fn client(url: &str, prog: u32, vers: u32, timeout: Duration) -> Result<AnyClient, Error> {
-    let mut c = Client::new(sunrpc_transports::connect(url)?, prog, vers);
-    c.set_options(CallOptions { timeout, ..CallOptions::default() });
+/// How to ask a server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct How {
+    /// For each call.
+    pub(crate) timeout: Duration,
+    /// From a port below 1024.
+    pub(crate) reserved_port: bool,
+}
+
+impl How {
+    /// Connects without calling.
+    pub(crate) fn connect(self, url: &str) -> Result<Box<dyn CallXprt + Send>, ConnectError> {
+        let config = ClntConfig { reserved_port: self.reserved_port, ..ClntConfig::default() };
+        sunrpc_transports::connect_with(url, &config)
+    }
+}
+
+/// A client of the program.
+pub(crate) fn client(url: &str, prog: u32, vers: u32, how: How) -> Result<AnyClient, Error> {
+    let mut c = Client::new(how.connect(url)?, prog, vers);
+    c.set_options(CallOptions { timeout: how.timeout, ..CallOptions::default() });
     Ok(c)
 }
 
 /// The lowest and highest version that a server offers of a program: what it says when asked for one that nobody has.
-pub(crate) fn versions(url: &str, prog: u32, timeout: Duration) -> Result<(u32, u32), Error> {
-    match client(url, prog, u32::MAX, timeout)?.call::<_, ()>(0, &()) {
+pub(crate) fn versions(url: &str, prog: u32, how: How) -> Result<(u32, u32), Error> {
+    match client(url, prog, u32::MAX, how)?.call::<_, ()>(0, &()) {
         Err(ClntError::Accept(AcceptStat::ProgMismatch { low, high })) => Ok((low, high)),
         Ok(()) => Err(Error::Failed(format!("the server takes any version of program {prog} for its own"))),
         Err(err) => {

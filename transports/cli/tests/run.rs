@@ -12,7 +12,11 @@ use sunrpc::xprt::PeerAddr;
 use sunrpc_transports::{Handle, Server};
 
 /// Versions 2 and 4; procedure 1 gives its opaque back.
-struct Twice;
+#[derive(Clone, Copy, Default)]
+struct Twice {
+    /// Serves callers from ports below 1024 only.
+    reserved_only: bool,
+}
 
 impl Program for Twice {
     fn number(&self) -> u32 {
@@ -31,7 +35,7 @@ impl Program for Twice {
     }
 
     fn attach(&self) -> Result<Box<dyn Dispatch>, Box<dyn std::error::Error + Send + Sync>> {
-        Ok(Box::new(Twice))
+        Ok(Box::new(*self))
     }
 }
 
@@ -42,6 +46,10 @@ impl Dispatch for Twice {
         args: &mut Decoder<'_>,
         out: &mut PageWriter<'_>,
     ) -> Result<Flow, RpcError> {
+        let low = matches!(cx.peer, PeerAddr::Inet(a) if a.port() < 1024);
+        if self.reserved_only && !low {
+            return Err(RpcError::Auth(sunrpc::msg::AuthStat::TooWeak));
+        }
         if cx.proc == 1 {
             let bytes = args.opaque(65_536)?;
             out.put_opaque(bytes, 65_536).map_err(|_| RpcError::SystemErr)?;
@@ -99,7 +107,7 @@ fn sunrpc(args: &[&str]) -> (bool, String, String) {
 
 #[test]
 fn ping_finds_the_highest_version() {
-    let s = Running::start(Twice);
+    let s = Running::start(Twice::default());
     let (ok, out, _) = sunrpc(&["ping", &s.url, "0x20000ec9", "-c", "3", "-i", "0"]);
     assert!(ok && out.matches("version 4: ").count() == 3, "{out}");
     assert!(out.contains("3 calls, 3 answered"), "{out}");
@@ -107,7 +115,7 @@ fn ping_finds_the_highest_version() {
 
 #[test]
 fn ping_says_what_is_wrong() {
-    let s = Running::start(Twice);
+    let s = Running::start(Twice::default());
     let (ok, out, err) = sunrpc(&["ping", &s.url, "0x20000ec9", "3", "-c", "1"]);
     assert!(!ok && out.contains("versions 2 to 4") && err.contains("1 of 1"), "{out}{err}");
     let (ok, _, err) = sunrpc(&["ping", &s.url, "nfs", "-c", "1"]);
@@ -121,7 +129,7 @@ fn ping_says_what_is_wrong() {
 
 #[test]
 fn info_tells_versions_apart() {
-    let s = Running::start(Twice);
+    let s = Running::start(Twice::default());
     let (ok, out, _) = sunrpc(&["info", &s.url, "0x20000ec9"]);
     assert!(ok && out.contains("versions 2 to 4"), "{out}");
     assert!(out.contains("version 2: ready") && out.contains("version 3: not offered"), "{out}");
@@ -142,7 +150,7 @@ fn info_lists_what_rpcbind_knows() {
 
 #[test]
 fn bench_counts_every_call() {
-    let s = Running::start(Twice);
+    let s = Running::start(Twice::default());
     for more in [&["-c", "2", "-q", "8"][..], &["-p", "1", "-o", "60000", "-q", "4"]] {
         let args = [&["bench", &s.url, "0x20000ec9", "4", "-t", "0.2"], more].concat();
         let (ok, out, err) = sunrpc(&args);
@@ -151,4 +159,56 @@ fn bench_counts_every_call() {
     }
     let (ok, _, err) = sunrpc(&["bench", &s.url, "0x20000ec9", "3", "-t", "5"]);
     assert!(!ok && err.contains("versions 2 to 4"), "{err}");
+}
+
+fn root() -> bool {
+    // Owner of the process's own directory.
+    let root = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) == 0;
+    if !root {
+        eprintln!("SKIPPED: needs root");
+    }
+    root
+}
+
+#[test]
+fn every_command_calls_from_a_reserved_port_if_told_to() {
+    if !root() {
+        return;
+    }
+    let s = Running::start(Twice { reserved_only: true });
+    for (args, success) in [
+        (&["ping", &s.url, "0x20000ec9", "-c", "1"][..], "1 calls, 1 answered"),
+        (&["info", &s.url, "0x20000ec9"], "version 2: ready"),
+        (&["bench", &s.url, "0x20000ec9", "4", "-t", "0.1"], "p99.9"),
+    ] {
+        let (ok, out, err) = sunrpc(&[args, &["--reserved-port"]].concat());
+        assert!(ok && out.contains(success), "{out}{err}");
+        let (_, out, err) = sunrpc(args);
+        assert!(
+            !out.contains(success) && format!("{out}{err}").contains("rejected the caller"),
+            "{out}{err}"
+        );
+    }
+}
+
+#[test]
+fn who_may_not_use_a_reserved_port_is_told_what_to_do() {
+    if !root() {
+        return;
+    }
+    let start = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
+    if start.trim().parse() != Ok(1024) {
+        return eprintln!("SKIPPED: this system lets every user have ports below 1024");
+    }
+    let s = Running::start(Twice::default());
+    let args = ["ping", &s.url, "0x20000ec9", "4", "-c", "1", "--reserved-port"];
+    let without = ["--inh-caps=-all", "--bounding-set=-net_bind_service"];
+    let sunrpc = env!("CARGO_BIN_EXE_sunrpc");
+    let out = match Command::new("setpriv").args(without).arg(sunrpc).args(args).output() {
+        Err(e) => return eprintln!("SKIPPED: setpriv: {e}"),
+        Ok(out) => out,
+    };
+    let err = String::from_utf8(out.stderr).unwrap();
+    assert!(!out.status.success() && err.contains("CAP_NET_BIND_SERVICE") && err.contains(&s.url), "{err}");
+    assert!(!err.contains("that socket"), "{err}");
 }

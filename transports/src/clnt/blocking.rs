@@ -31,7 +31,7 @@ impl Blocking {
                 return Ok(Blocking { link, start });
             }
             if let Some(e) = link.down() {
-                return Err(io::Error::new(e.kind(), e.to_string()));
+                return Err(super::once_more(e));
             }
             wait(&*link, start.elapsed())?;
         }
@@ -91,7 +91,7 @@ impl CallXprt for Blocking {
     }
 
     fn flush(&mut self) -> Result<(), XprtError> {
-        self.link.turn(self.start.elapsed(), false);
+        while self.link.turn(self.start.elapsed(), false) && self.link.table_ref().wants_write() {}
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Calls over UDP: one datagram each way, sent again until answered.
 
-use super::ClntConfig;
 use super::link::Link;
+use super::{ClntConfig, reserved};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{self, ErrorKind, Read};
 use std::net::SocketAddr;
@@ -13,6 +13,9 @@ use sunrpc::clnt::{CallTable, XprtError, random_xid};
 pub(super) const MAX_DATAGRAM: usize = 65_507;
 /// Datagrams received in one turn, so that a flood cannot keep calls from timing out.
 const RECEIVES: usize = 64;
+
+/// Datagrams sent in one turn, so that a client with a long queue does not keep others of its thread waiting.
+const SENDS: usize = 256;
 
 pub(super) struct DatagramLink {
     socket: Socket,
@@ -30,7 +33,7 @@ impl DatagramLink {
     pub(super) fn new(addrs: &[SocketAddr], config: &ClntConfig) -> io::Result<Self> {
         let mut last = ErrorKind::AddrNotAvailable.into();
         for addr in addrs {
-            match open(*addr) {
+            match open(*addr, config.reserved_port) {
                 Ok(socket) => {
                     return Ok(DatagramLink {
                         socket,
@@ -78,15 +81,17 @@ impl DatagramLink {
         true
     }
 
-    fn transmit(&mut self, now: Duration) {
+    /// Sends what is queued until the socket takes no more. True if it was stopped before.
+    fn transmit(&mut self, now: Duration) -> bool {
         self.blocked = false;
-        while let Some((_, message)) = self.table.first() {
+        for _ in 0..SENDS {
+            let Some((_, message)) = self.table.first() else { return false };
             let len = message.len();
             match self.socket.send(message) {
                 Ok(_) => self.table.on_sent(true, now),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
                     self.blocked = true;
-                    return;
+                    return false;
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.raw_os_error() == Some(libc::EMSGSIZE) => {
@@ -100,12 +105,16 @@ impl DatagramLink {
                 }
             }
         }
+        self.table.wants_write()
     }
 }
 
-fn open(addr: SocketAddr) -> io::Result<Socket> {
+fn open(addr: SocketAddr, reserved_port: bool) -> io::Result<Socket> {
     let s = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))?;
     s.set_nonblocking(true)?;
+    if reserved_port {
+        reserved::bind(&s, addr.is_ipv6())?;
+    }
     s.connect(&addr.into())?;
     Ok(s)
 }
@@ -126,8 +135,7 @@ impl Link for DatagramLink {
     fn turn(&mut self, now: Duration, drain: bool) -> bool {
         let more = self.receive(drain);
         self.table.expire(now, self.down.as_ref());
-        self.transmit(now);
-        more
+        self.transmit(now) || more
     }
 
     fn socket(&self) -> Option<(u64, BorrowedFd<'_>)> {

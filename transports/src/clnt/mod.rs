@@ -17,12 +17,14 @@ mod blocking;
 mod broadcast;
 mod datagram;
 mod link;
+mod reserved;
 mod stream;
 
 #[cfg(feature = "async")]
 pub use asynchronous::{AsyncCall, AsyncClient, AsyncConnect, AsyncXprt, Driver};
 pub use blocking::Blocking;
 pub use broadcast::broadcast;
+pub use reserved::RESERVED_PORTS;
 
 use datagram::DatagramLink;
 use link::Link;
@@ -30,31 +32,46 @@ use socket2::SockAddr;
 use std::io;
 use std::time::Duration;
 use stream::StreamLink;
-use sunrpc::clnt::{DEFAULT_CALLS, MAX_MESSAGE, Retransmit};
+use sunrpc::clnt::{DEFAULT_CALLS, MAX_MESSAGE, ReservedPortError, Retransmit};
 
 /// What holds for all calls of one client.
 #[derive(Debug, Clone)]
 pub struct ClntConfig {
     /// For each address of the server.
     pub connect_timeout: Duration,
-    /// Calls outstanding at a time.
+    /// Calls outstanding at a time, with those whose outcome nobody took yet; one more is
+    /// [`Busy`](sunrpc::clnt::XprtError::Busy) and leaves nothing behind. So a connection holds no more memory than
+    /// this many calls or replies of the largest size, however many are submitted.
     pub max_calls: usize,
     /// Bytes of a reply on a stream; more closes the connection before they are received. A datagram has at most
     /// 65507.
     pub max_reply: usize,
     /// When unanswered datagrams are sent again.
     pub retransmit: Retransmit,
+    /// Calls from a source port below 1024 ([`RESERVED_PORTS`]), which some servers take as the sign of a privileged
+    /// program. Needs root or CAP_NET_BIND_SERVICE, for every connection that is opened, later ones too. Each client
+    /// occupies a port of this host. Of no effect on local sockets.
+    pub reserved_port: bool,
 }
 
 impl Default for ClntConfig {
-    /// 10 s, 128 calls, 1 MiB and a header, 700 ms doubling up to 15 s.
+    /// 10 s, 128 calls, 1 MiB and a header, 700 ms doubling up to 15 s, any source port.
     fn default() -> Self {
         ClntConfig {
             connect_timeout: Duration::from_secs(10),
             max_calls: DEFAULT_CALLS,
             max_reply: MAX_MESSAGE,
             retransmit: Retransmit::default(),
+            reserved_port: false,
         }
+    }
+}
+
+/// The same error once more, for a caller who asks what a connection failed of.
+fn once_more(e: &io::Error) -> io::Error {
+    match ReservedPortError::of(e) {
+        Some(port) => port.into(),
+        None => io::Error::new(e.kind(), e.to_string()),
     }
 }
 
@@ -81,7 +98,11 @@ macro_rules! transport {
 
             #[doc = concat!("Connects to `", $addr, "`.")]
             pub fn connect(addr: &str) -> io::Result<Box<dyn CallXprt + Send>> {
-                Ok(Box::new(connect_with(addr, &ClntConfig::default())?))
+                open(addr, &ClntConfig::default())
+            }
+
+            pub(crate) fn open(addr: &str, config: &ClntConfig) -> io::Result<Box<dyn CallXprt + Send>> {
+                Ok(Box::new(connect_with(addr, config)?))
             }
 
             #[doc = concat!("Connects to `", $addr, "` with other limits and times.")]

@@ -1,7 +1,7 @@
 //! Calls over a stream (TCP, AF_UNIX): record marking, connecting and reconnecting.
 
-use super::ClntConfig;
 use super::link::Link;
+use super::{ClntConfig, reserved};
 use smallvec::SmallVec;
 use socket2::{SockAddr, Socket, Type};
 use std::io::{self, ErrorKind, IoSlice, Read};
@@ -17,6 +17,9 @@ const READS: usize = 16;
 const READ: usize = 1 << 16;
 /// Calls in one write.
 const GATHER: usize = 64;
+/// Bytes and gathered writes of one turn, so that a client with a long queue does not keep others of its thread waiting.
+const WRITTEN: usize = 1 << 20;
+const WRITES: usize = 16;
 /// Wait before the second attempt to reconnect without a reply in between; it doubles up to [`PAUSE_MOST`].
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MOST: Duration = Duration::from_secs(5);
@@ -32,6 +35,7 @@ enum State {
 pub(super) struct StreamLink {
     addrs: Vec<SockAddr>,
     connect_timeout: Duration,
+    reserved_port: bool,
     state: State,
     /// Sockets opened so far.
     sockets: u64,
@@ -55,6 +59,7 @@ impl StreamLink {
         StreamLink {
             addrs,
             connect_timeout: config.connect_timeout,
+            reserved_port: config.reserved_port,
             state: State::Down(Duration::ZERO),
             sockets: 0,
             pause: Duration::ZERO,
@@ -73,7 +78,7 @@ impl StreamLink {
     fn try_from(&mut self, first: usize, now: Duration) {
         for (i, addr) in self.addrs.iter().enumerate().skip(first) {
             self.sockets += 1;
-            match open(addr) {
+            match open(addr, self.reserved_port) {
                 Ok((socket, true)) => {
                     self.state = State::Up(socket);
                     self.down = None;
@@ -202,10 +207,14 @@ impl StreamLink {
         }
     }
 
-    /// Writes what is queued, many calls at a time, until the socket takes no more.
-    fn transmit(&mut self, now: Duration) {
+    /// Writes what is queued, many calls at a time, until the socket takes no more. True if it was stopped before.
+    fn transmit(&mut self, now: Duration) -> bool {
+        let (mut writes, mut written) = (0, 0);
         while self.has_output() {
-            let State::Up(socket) = &self.state else { return };
+            let State::Up(socket) = &self.state else { return false };
+            if writes >= WRITES || written >= WRITTEN {
+                return true;
+            }
             let tail = self.tail.get(self.tail_at..).unwrap_or_default();
             let mut marks: SmallVec<[[u8; 4]; GATHER]> = SmallVec::new();
             marks.extend(self.table.queued().take(GATHER).map(|(_, m)| mark(m.len())));
@@ -220,15 +229,19 @@ impl StreamLink {
                 Ok(n) => {
                     drop(iov);
                     self.sent(n, now);
+                    writes += 1;
+                    written += n;
                 }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return false,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => {
                     drop(iov);
-                    return self.lost(e, now);
+                    self.lost(e, now);
+                    return false;
                 }
             }
         }
+        false
     }
 
     fn sent(&mut self, mut n: usize, now: Duration) {
@@ -268,11 +281,14 @@ fn mark(len: usize) -> [u8; 4] {
 }
 
 /// Opens a socket and starts to connect it; true if it is connected.
-fn open(addr: &SockAddr) -> io::Result<(Socket, bool)> {
+fn open(addr: &SockAddr, reserved_port: bool) -> io::Result<(Socket, bool)> {
     let s = Socket::new(addr.domain(), Type::STREAM, None)?;
     s.set_nonblocking(true)?;
     if !addr.is_unix() {
         s.set_tcp_nodelay(true)?;
+        if reserved_port {
+            reserved::bind(&s, addr.is_ipv6())?;
+        }
     }
     match s.connect(addr) {
         Ok(()) => Ok((s, true)),
@@ -304,7 +320,7 @@ impl Link for StreamLink {
         // Reading comes first: that the server closed an idle connection shows before a call is written to it.
         let more = self.receive(now, drain);
         self.table.expire(now, self.down.as_ref());
-        self.transmit(now);
+        let more = self.transmit(now) || more;
         // A lost connection is replaced at once, the first time.
         more || matches!(self.state, State::Down(until) if until <= now) && self.table.wants_write()
     }
@@ -371,6 +387,42 @@ mod tests {
         assert_eq!(link.sockets, 3);
         let link = up(&[], 2);
         assert_eq!(link.down().map(io::Error::kind), Some(ErrorKind::ConnectionRefused));
+    }
+
+    /// Calls of so many bytes each, to a peer that reads whatever comes: how many go out in each turn.
+    fn sent_by_turn(calls: usize, bytes: usize) -> Vec<usize> {
+        let l = TcpListener::bind("127.0.0.1:0").unwrap();
+        let config = ClntConfig { max_calls: calls, ..ClntConfig::default() };
+        let mut link = StreamLink::new(vec![l.local_addr().unwrap().into()], &config);
+        link.connect(Duration::ZERO);
+        let mut peer = l.accept().unwrap().0;
+        let reading = std::thread::spawn(move || io::copy(&mut peer, &mut io::sink()).unwrap());
+        for _ in 0..calls {
+            let xid = link.table.reserve_xid();
+            link.table.start(xid, vec![0; bytes], Default::default(), Duration::ZERO).unwrap();
+        }
+        let mut turns = Vec::new();
+        while link.has_output() {
+            let before = link.table.queued().count();
+            if !link.turn(Duration::ZERO, false) && link.has_output() {
+                sunrpc_sys::poll::wait(link.socket().map(|s| s.1), false, true, None).unwrap();
+            }
+            turns.push(before - link.table.queued().count());
+        }
+        drop(link);
+        assert_eq!(reading.join().unwrap(), (calls * (bytes + 4)) as u64);
+        turns
+    }
+
+    #[test]
+    fn one_turn_sends_a_bounded_part_of_a_long_queue() {
+        let turns = sent_by_turn(10_000, 40);
+        assert_eq!(turns.iter().sum::<usize>(), 10_000);
+        assert!(turns.iter().all(|n| *n <= WRITES * GATHER + 1), "{turns:?}");
+        // One write may exceed the bound on bytes, by what the socket's buffer takes.
+        let turns = sent_by_turn(200, 1 << 20);
+        assert_eq!(turns.iter().sum::<usize>(), 200);
+        assert!(turns.iter().all(|n| *n <= GATHER + 1), "{turns:?}");
     }
 
     #[test]

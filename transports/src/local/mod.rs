@@ -15,8 +15,7 @@ use std::path::{Path, PathBuf};
 use sunrpc::xprt::{PeerAddr, XprtCaps};
 
 /// The class `local`.
-pub(crate) const CLASS: XprtClass =
-    XprtClass { scheme: "local", listen, connect: crate::clnt::local::connect };
+pub(crate) const CLASS: XprtClass = XprtClass { scheme: "local", listen, connect: crate::clnt::local::open };
 
 const CAPS: XprtCaps =
     XprtCaps { class: "local", stream: true, congestion_control: true, max_payload: 1 << 20, lends: true };

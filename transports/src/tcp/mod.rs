@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use sunrpc::xprt::{PeerAddr, XprtCaps};
 
 /// The class `tcp`.
-pub(crate) const CLASS: XprtClass = XprtClass { scheme: "tcp", listen, connect: crate::clnt::tcp::connect };
+pub(crate) const CLASS: XprtClass = XprtClass { scheme: "tcp", listen, connect: crate::clnt::tcp::open };
 
 const CAPS: XprtCaps =
     XprtCaps { class: "tcp", stream: true, congestion_control: true, max_payload: 1 << 20, lends: true };

@@ -15,7 +15,7 @@ use sunrpc_sys::datagram;
 use xprt::{MAX_PAYLOAD, UdpXprt};
 
 /// The class `udp`.
-pub(crate) const CLASS: XprtClass = XprtClass { scheme: "udp", listen, connect: crate::clnt::udp::connect };
+pub(crate) const CLASS: XprtClass = XprtClass { scheme: "udp", listen, connect: crate::clnt::udp::open };
 
 /// Calls whose payloads a socket's buffers hold, each way.
 const IN_BUFFERS: usize = 32;

@@ -199,3 +199,83 @@ fn an_end_that_comes_with_the_last_bytes_is_seen() {
     }
     server.join().unwrap();
 }
+
+/// One connection of the driver has 10000 calls queued at a server that does not read them; another is not kept waiting.
+#[test]
+fn calls_that_nobody_answers_do_not_hold_up_other_connections() {
+    const MANY: u32 = 10_000;
+    const FEW: u32 = 500;
+    let d = Driver::new().unwrap();
+    let (slow, server) = gated();
+    let (quick, other) = stream(vec![Peer::serve]);
+    let config = ClntConfig { max_calls: MANY as usize, ..ClntConfig::default() };
+    let connect = |addr| {
+        AsyncClient::new(block_on(d.connect(&format!("tcp://{addr}"), &config).unwrap()).unwrap(), PROG, 1)
+    };
+    let (a, b) = (connect(slow), connect(quick));
+    let mut queued: Vec<_> = (0..MANY).map(|i| Box::pin(a.call::<_, u32>(1, &i))).collect();
+    assert!(matches!(
+        block_on(a.call::<_, u32>(1, &0u32)),
+        Err(ClntError::Transport(XprtError::Busy(n))) if n == MANY as usize
+    ));
+    for i in 0..FEW {
+        assert_eq!(block_on(b.call::<_, u32>(1, &i)).unwrap(), i);
+    }
+    block_on(poll_fn(|cx| {
+        let done = queued.iter_mut().filter_map(|c| c.as_mut().poll(cx).is_ready().then_some(())).count();
+        assert_eq!(done, 0, "the slow server has not answered anything yet");
+        Poll::Ready(())
+    }));
+    let (open, server) = server;
+    open.send(()).unwrap();
+    for (i, call) in (0..MANY).zip(queued) {
+        assert_eq!(block_on(call).unwrap(), i);
+    }
+    drop((a, b, d));
+    assert_eq!(server.join().unwrap(), MANY as usize);
+    assert_eq!(other.join().unwrap().len(), FEW as usize);
+}
+
+/// A server that reads nothing until it is told to, and then answers everything: its address, and how to tell it.
+fn gated() -> (String, (std::sync::mpsc::Sender<()>, std::thread::JoinHandle<usize>)) {
+    let l = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = l.local_addr().unwrap().to_string();
+    let (open, gate) = std::sync::mpsc::channel();
+    let join = std::thread::spawn(move || {
+        let stream = l.accept().unwrap().0;
+        gate.recv().unwrap();
+        let mut p = Peer { stream: Box::new(stream), seen: vec![] };
+        p.serve();
+        p.seen.len()
+    });
+    (addr, (open, join))
+}
+
+/// One connection is kept as full of calls as it can be, by a thread that never stops before the other is done.
+#[test]
+fn a_flood_of_answered_calls_does_not_hold_up_other_connections() {
+    let d = Driver::new().unwrap();
+    let (flooded, server) = stream(vec![Peer::serve]);
+    let (quick, other) = stream(vec![Peer::serve]);
+    let (a, b) = (client(&d, &format!("tcp://{flooded}")), client(&d, &format!("tcp://{quick}")));
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let answered = std::thread::scope(|s| {
+        let flood = s.spawn(|| {
+            let mut under_way = std::collections::VecDeque::new();
+            let mut answered = 0;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                under_way.extend((under_way.len() as u32..600).map(|_| a.call::<_, u32>(1, &7u32)));
+                answered += u32::from(block_on(under_way.pop_front().unwrap()).unwrap() == 7);
+            }
+            answered + under_way.into_iter().map(|c| u32::from(block_on(c).unwrap() == 7)).sum::<u32>()
+        });
+        for i in 0..300u32 {
+            assert_eq!(block_on(b.call::<_, u32>(1, &i)).unwrap(), i);
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        flood.join().unwrap()
+    });
+    drop((a, b, d));
+    assert_eq!(server.join().unwrap().len(), answered as usize, "every call of the flood is answered, once");
+    assert_eq!(other.join().unwrap().len(), 300);
+}

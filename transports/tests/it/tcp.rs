@@ -109,3 +109,39 @@ fn stopping_finishes_what_is_in_progress() {
     r.stop();
     assert_eq!(record(&mut s), None);
 }
+
+/// One worker, one connection that never stops sending calls and another that asks now and then.
+#[test]
+fn a_connection_that_floods_does_not_starve_another() {
+    let r = start(|b| b.threads(1));
+    let flood = r.raw();
+    let mut write = flood.try_clone().unwrap();
+    let mut read = flood;
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let until = stop.clone();
+    let sending = std::thread::spawn(move || {
+        let mut sent = 0u32;
+        while !until.load(std::sync::atomic::Ordering::Relaxed) {
+            let batch: Vec<u8> = (sent..sent + 500).flat_map(|x| call(x, 1, NULL, &[])).collect();
+            write.write_all(&batch).unwrap();
+            sent += 500;
+        }
+        write.shutdown(std::net::Shutdown::Write).unwrap();
+        sent
+    });
+    let reading = std::thread::spawn(move || {
+        let replies = std::iter::from_fn(|| record(&mut read).map(|rec| words(&rec)[0]));
+        replies.zip(0..).map(|(xid, n)| assert_eq!(xid, n, "in order")).count()
+    });
+    let mut c = Client::new(connect(&r.url()).unwrap(), PROG, 1);
+    for i in 0..300 {
+        assert_eq!(c.call::<u32, u32>([SLOW, LATER][i as usize % 2], &i).unwrap(), i + 1 + i % 2);
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(
+        sending.join().unwrap() as usize,
+        reading.join().unwrap(),
+        "each call of the flood is answered"
+    );
+    r.stop();
+}

@@ -78,7 +78,8 @@ impl Driver {
         self.0.now()
     }
 
-    pub(super) fn add(&self, link: Box<dyn Link>) -> Arc<Entry> {
+    pub(super) fn add(&self, mut link: Box<dyn Link>) -> Arc<Entry> {
+        link.table().track_ended();
         let state = State { link, wakers: HashMap::new(), connecting: Vec::new() };
         let (state, dirty) = (Mutex::new(state), AtomicBool::new(true));
         let entry = Arc::new(Entry { state, dirty, owner: self.0.clone() });
@@ -218,8 +219,7 @@ fn turn(entry: &Entry, conn: &mut Conn, poll: &Poll, token: Token, now: Duration
     if s.link.is_up() || s.link.down().is_some() {
         wake.append(&mut s.connecting);
     }
-    let table = s.link.table_ref();
-    wake.extend(s.wakers.extract_if(|id, _| table.is_done(*id)).map(|(_, w)| w));
+    wake.extend(s.link.table().drain_ended().filter_map(|id| s.wakers.remove(&id)));
     drop(state);
     // Not under the lock: a waker may run its task on the spot.
     wake.into_iter().for_each(task::Waker::wake);

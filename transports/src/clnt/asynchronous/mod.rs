@@ -4,7 +4,7 @@ mod driver;
 
 pub use driver::Driver;
 
-use super::ClntConfig;
+use super::{ClntConfig, once_more};
 use crate::class::{ClassError, ConnectError};
 use driver::Entry;
 use std::io;
@@ -129,7 +129,7 @@ impl Driver {
         let link = super::link(scheme, rest.strip_prefix("//").unwrap_or(rest), config);
         let mut link = link
             .ok_or_else(|| ClassError::Unknown { scheme: scheme.to_owned() })?
-            .map_err(|err| ConnectError::Io { url: url.to_owned(), err })?;
+            .map_err(|err| ConnectError::new(url, err))?;
         link.connect(self.now());
         Ok(AsyncConnect { entry: self.add(link), url: url.to_owned() })
     }
@@ -152,8 +152,7 @@ impl Future for AsyncConnect {
             return Poll::Ready(Ok(AsyncXprt(self.entry.clone())));
         }
         if let Some(e) = s.link.down() {
-            let err = io::Error::new(e.kind(), e.to_string());
-            return Poll::Ready(Err(ConnectError::Io { url: self.url.clone(), err }));
+            return Poll::Ready(Err(ConnectError::new(&self.url, once_more(e))));
         }
         if !s.connecting.iter().any(|w| w.will_wake(cx.waker())) {
             s.connecting.push(cx.waker().clone());
@@ -229,8 +228,7 @@ impl AsyncClient {
         let auth = self.options.cred.as_ref().unwrap_or(&self.auth).clone();
         let of = ProcId { prog: self.prog, vers: self.vers, proc };
         let (call, token) = encode_call(xid, of, &*auth, encode)?;
-        let CallOptions { timeout, resend, .. } = self.options;
-        let id = self.xprt.start(xid, call, SendOptions { timeout, resend, repeat, oneway })?;
+        let id = self.xprt.start(xid, call, self.options.send_options(&*auth, repeat, oneway))?;
         Ok(Started { entry: entry.clone(), id, xid, token, auth })
     }
 }
