@@ -229,12 +229,6 @@ impl PagePool {
         self.stats.copied += bytes as u64;
     }
 
-    /// Pages that can be taken without a fresh one.
-    #[inline]
-    pub fn warm(&self) -> usize {
-        self.free.len()
-    }
-
     /// Pages held and not in use.
     pub fn held(&self) -> usize {
         self.ready() + self.spent.len()

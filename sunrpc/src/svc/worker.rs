@@ -55,8 +55,6 @@ impl Default for SvcLimits {
 
 /// Pages that must be at hand before a call is taken: the largest reply, its header, and a page lost to alignment.
 const PAGES_PER_CALL: usize = (1 << 20) / PAGE_SIZE + 4;
-/// With fewer warm pages than these it is worth a system call to look for some.
-const WARM_MIN: usize = 64;
 
 crate::counters! {
     /// Counters of one worker.
@@ -355,10 +353,6 @@ impl<X: Xprt> SvcWorker<X> {
             && e.ending.is_none()
             && e.parked.is_none()
             && e.in_flight < self.limits.in_flight;
-        if readable && e.x.outstanding() > 0 && self.room.pool.warm() < WARM_MIN {
-            // Rather than to memory that the system has to make: completions may have come since the event.
-            e.x.release_ctxt(true, &mut self.room.pool);
-        }
         let mut failed = None;
         let mut again = false;
         if readable && !self.room.pool.ensure(PAGES_PER_CALL) {
