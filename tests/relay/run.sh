@@ -22,8 +22,8 @@ replies=300 window=8 size=65536
 # The server's data arrive at once, the client's acknowledgements late.
 to_client_ms=0 to_server_ms=40 mtu=1500 every=20
 cases=(copy copy-loss zerocopy zerocopy-loss loopback no-recycling)
-# Of a thousand pages of payload, so many may be fresh: in all, in the second half. 50 would be right for a window of 8 if
-# each send had a completion of its own; the kernel joins those of up to 512 KiB, which makes it 44 to 51.
+# Of a thousand pages of payload, so many may be fresh: in all, in the second half. A window of 8 alone makes 28 of them,
+# the completions that the kernel joins, of up to 512 KiB, make it 44 to 51.
 fresh_max=55 fresh_max_later=5
 # Faults of sunrpc::mutate and the case that has to notice each. A gate that opens when all is transmitted once is wrong
 # only where something is transmitted again.

@@ -23,10 +23,6 @@ const DIRECT_MAX: usize = (1 << 20) + 2 * HEAD_MAX;
 const PEEK: usize = 4 + HEAD_MAX;
 /// Pieces that one gathering send takes (`IOV_MAX`).
 const GATHER: usize = 1024;
-/// Pieces that one zero-copy send takes. It has one completion, so its first page waits for the acknowledgement of its
-/// last; and the kernel joins the completions of sends that wait together, up to 512 KiB. A little more than half of that
-/// keeps two full ones apart, and a call is still cheap beside its bytes.
-const PINNED: usize = 66;
 /// Sends of fewer bytes are copied: pinning pages and reading a completion cost more.
 const ZEROCOPY_MIN: usize = 32 << 10;
 /// `auto` gives zero-copy up on a connection after this many sends in a row that the kernel copied all the same.
@@ -118,39 +114,31 @@ impl<S> StreamXprt<S> {
 impl<S: AsFd> StreamXprt<S> {
     /// Sends what lies in pages at the front of the queue: bytes asked for, and taken.
     fn send_pages(&mut self, pool: &mut PagePool) -> io::Result<Option<(usize, usize)>> {
-        if self.zc != Zc::Off
-            && let Some(sent) = self.send_by_reference(pool)?
-        {
-            return Ok(Some(sent));
-        }
         let now = if self.zc == Zc::Off && !self.tx.incomplete() { 0 } else { self.now() };
         let Front::Pages(iov, more) = self.tx.front::<GATHER>() else { return Ok(None) };
         let asked: usize = iov.iter().map(|s| s.len()).sum();
-        let n = zerocopy::send_copy(self.stream.as_fd(), &iov, more)?;
+        let socket = self.stream.as_fd();
+        if self.zc != Zc::Off && asked >= ZEROCOPY_MIN {
+            match zerocopy::send(socket, &iov, more) {
+                Ok(n) => {
+                    drop(iov);
+                    self.tx.wrote_zerocopy(n, pool, now);
+                    return Ok(Some((asked, n)));
+                }
+                // No locked memory left, in this user's limit: this one by copy.
+                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
+                    let n = zerocopy::send_copy(socket, &iov, more)?;
+                    drop(iov);
+                    self.tx.count_enobufs();
+                    self.tx.wrote(n, pool, now);
+                    return Ok(Some((asked, n)));
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        let n = zerocopy::send_copy(socket, &iov, more)?;
         drop(iov);
         self.tx.wrote(n, pool, now);
-        Ok(Some((asked, n)))
-    }
-
-    /// The same without copying; `None` if that does not pay.
-    fn send_by_reference(&mut self, pool: &mut PagePool) -> io::Result<Option<(usize, usize)>> {
-        let Front::Pages(iov, more) = self.tx.front::<PINNED>() else { return Ok(None) };
-        let asked: usize = iov.iter().map(|s| s.len()).sum();
-        if asked < ZEROCOPY_MIN {
-            return Ok(None);
-        }
-        let r = zerocopy::send(self.stream.as_fd(), &iov, more);
-        drop(iov);
-        let n = match r {
-            // No locked memory left, in this user's limit: this one by copy.
-            Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
-                self.tx.count_enobufs();
-                return Ok(None);
-            }
-            r => r?,
-        };
-        let now = self.now();
-        self.tx.wrote_zerocopy(n, pool, now);
         Ok(Some((asked, n)))
     }
 
