@@ -209,11 +209,11 @@ impl From<XprtError> for io::Error {
     }
 }
 
-/// The same error once more, for each of several calls that one event fails.
-pub(crate) fn again(e: &io::Error) -> io::Error {
+/// The same error once more, for each of several calls that one event fails, or who asks what a connection failed of.
+pub fn again(e: &io::Error) -> io::Error {
     match (e.raw_os_error(), ReservedPortError::of(e)) {
         (Some(code), _) => io::Error::from_raw_os_error(code),
         (None, Some(port)) => port.into(),
-        (None, None) => e.kind().into(),
+        (None, None) => io::Error::new(e.kind(), e.to_string()),
     }
 }

@@ -20,7 +20,7 @@ mod xprt;
 pub use auth::{AuthNone, AuthSys, ClntAuth};
 pub use calls::{CallId, CallTable, DEFAULT_CALLS, Outcome};
 pub use client::{Client, Pending};
-pub use error::{ClntError, ReservedPortError, UnwrapError, XprtError};
+pub use error::{ClntError, ReservedPortError, UnwrapError, XprtError, again};
 pub use message::{ProcId, decode_reply, encode_call};
 pub use options::{CallOptions, DEFAULT_TIMEOUT, Repeat, Resend, Retransmit, SendOptions};
 pub use xprt::{CallXprt, Ticket};

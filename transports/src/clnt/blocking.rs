@@ -4,7 +4,7 @@ use super::ClntConfig;
 use super::link::Link;
 use std::io;
 use std::time::{Duration, Instant};
-use sunrpc::clnt::{CallXprt, Outcome, SendOptions, Ticket, XprtError};
+use sunrpc::clnt::{CallXprt, Outcome, SendOptions, Ticket, XprtError, again};
 
 /// A transport whose calls are driven by the thread that waits for one of them. Calls that were started go out
 /// together, and replies are matched in any order.
@@ -31,7 +31,7 @@ impl Blocking {
                 return Ok(Blocking { link, start });
             }
             if let Some(e) = link.down() {
-                return Err(super::once_more(e));
+                return Err(again(e));
             }
             wait(&*link, start.elapsed())?;
         }

@@ -32,7 +32,7 @@ use socket2::SockAddr;
 use std::io;
 use std::time::Duration;
 use stream::StreamLink;
-use sunrpc::clnt::{DEFAULT_CALLS, MAX_MESSAGE, ReservedPortError, Retransmit};
+use sunrpc::clnt::{DEFAULT_CALLS, MAX_MESSAGE, Retransmit};
 
 /// What holds for all calls of one client.
 #[derive(Debug, Clone)]
@@ -64,14 +64,6 @@ impl Default for ClntConfig {
             retransmit: Retransmit::default(),
             reserved_port: false,
         }
-    }
-}
-
-/// The same error once more, for a caller who asks what a connection failed of.
-fn once_more(e: &io::Error) -> io::Error {
-    match ReservedPortError::of(e) {
-        Some(port) => port.into(),
-        None => io::Error::new(e.kind(), e.to_string()),
     }
 }
 

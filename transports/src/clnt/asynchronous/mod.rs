@@ -4,7 +4,7 @@ mod driver;
 
 pub use driver::Driver;
 
-use super::{ClntConfig, once_more};
+use super::ClntConfig;
 use crate::class::{ClassError, ConnectError};
 use driver::Entry;
 use std::io;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use sunrpc::clnt::{
     AuthNone, CallId, CallOptions, CallXprt, ClntAuth, ClntError, Outcome, Pending, ProcId, Repeat,
-    SendOptions, Ticket, XprtError, decode_reply, encode_call,
+    SendOptions, Ticket, XprtError, again, decode_reply, encode_call,
 };
 use sunrpc::xdr::{Decode, Encode, VecWriter, XdrError};
 
@@ -152,7 +152,7 @@ impl Future for AsyncConnect {
             return Poll::Ready(Ok(AsyncXprt(self.entry.clone())));
         }
         if let Some(e) = s.link.down() {
-            return Poll::Ready(Err(ConnectError::new(&self.url, once_more(e))));
+            return Poll::Ready(Err(ConnectError::new(&self.url, again(e))));
         }
         if !s.connecting.iter().any(|w| w.will_wake(cx.waker())) {
             s.connecting.push(cx.waker().clone());
