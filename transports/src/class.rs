@@ -222,6 +222,12 @@ impl ConnectError {
             None => ConnectError::Io { url, err },
         }
     }
+
+    /// True if nobody listens there, or nothing has the name yet: a server that is being started changes that.
+    pub fn nobody_there(&self) -> bool {
+        use io::ErrorKind::{ConnectionRefused, NotFound};
+        matches!(self, ConnectError::Io { err, .. } if matches!(err.kind(), ConnectionRefused | NotFound))
+    }
 }
 
 type Connect = fn(&str, &ClntConfig) -> io::Result<Box<dyn CallXprt + Send>>;

@@ -1,7 +1,6 @@
 //! `sunrpc bench`.
 
-use super::ping::seconds;
-use super::target::{Error, How, client, locate, program};
+use super::target::{Common, Error, How, client, locate, program, seconds};
 use hdrhistogram::Histogram;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,9 +31,8 @@ pub(crate) struct Args {
     /// Seconds.
     #[arg(short = 't', long, default_value_t = 5.0, value_parser = seconds)]
     time: f64,
-    /// Call from a source port below 1024, as root: some servers want that.
-    #[arg(long)]
-    reserved_port: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Results that nobody looks at.
@@ -55,12 +53,15 @@ fn histogram() -> Result<Histogram<u64>, Error> {
 
 pub(crate) fn run(a: &Args) -> Result<(), Error> {
     let prog = program(&a.program)?;
-    let url = locate(&a.url, prog, a.version)?;
+    let how = How::new(60.0, a.common);
+    let url = locate(&a.url, prog, a.version, how)?;
+    // Who waits for the server does so before the clock starts.
+    drop(how.connect(&url)?);
     let stop = AtomicBool::new(false);
     let start = Instant::now();
     let all: Vec<Result<Histogram<u64>, Error>> = std::thread::scope(|s| {
         let threads: Vec<_> =
-            (0..a.connections).map(|_| s.spawn(|| connection(a, &url, prog, &stop))).collect();
+            (0..a.connections).map(|_| s.spawn(|| connection(a, &url, prog, how, &stop))).collect();
         while start.elapsed().as_secs_f64() < a.time && threads.iter().any(|t| !t.is_finished()) {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -94,8 +95,7 @@ pub(crate) fn run(a: &Args) -> Result<(), Error> {
 }
 
 /// Keeps one connection busy until told to stop.
-fn connection(a: &Args, url: &str, prog: u32, stop: &AtomicBool) -> Result<Histogram<u64>, Error> {
-    let how = How { timeout: Duration::from_secs(60), reserved_port: a.reserved_port };
+fn connection(a: &Args, url: &str, prog: u32, how: How, stop: &AtomicBool) -> Result<Histogram<u64>, Error> {
     let mut c = client(url, prog, a.version, how)?;
     let mut h = histogram()?;
     let payload = a.opaque.map(|n| vec![0x5a; n as usize]);

@@ -1,8 +1,6 @@
 //! `sunrpc info`.
 
-use super::ping::seconds;
-use super::target::{Error, How, client, locate, name, program, versions};
-use std::time::Duration;
+use super::target::{Common, Error, How, client, locate, name, program, seconds, versions};
 use sunrpc::clnt::ClntError;
 use sunrpc::msg::AcceptStat;
 use sunrpc::rpcbind::{Pmap, Rpcb};
@@ -20,18 +18,17 @@ pub(crate) struct Args {
     /// Seconds to wait for a reply.
     #[arg(short, long, default_value_t = 10.0, value_parser = seconds)]
     timeout: f64,
-    /// Call from a source port below 1024, as root: some servers want that.
-    #[arg(long)]
-    reserved_port: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 pub(crate) fn run(a: &Args) -> Result<(), Error> {
-    let how = How { timeout: Duration::from_secs_f64(a.timeout), reserved_port: a.reserved_port };
+    let how = How::new(a.timeout, a.common);
     match &a.program {
-        None => list(&locate(&a.url, 100_000, 4)?, how),
+        None => list(&locate(&a.url, 100_000, 4, how)?, how),
         Some(p) => {
             let prog = program(p)?;
-            offered(&locate(&a.url, prog, 0)?, prog, how)
+            offered(&locate(&a.url, prog, 0, how)?, prog, how)
         }
     }
 }

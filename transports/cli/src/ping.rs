@@ -1,6 +1,6 @@
 //! `sunrpc ping`.
 
-use super::target::{Error, How, client, locate, name, program, versions};
+use super::target::{Common, Error, How, client, locate, name, program, seconds, versions};
 use std::time::{Duration, Instant};
 
 #[derive(Debug, clap::Args)]
@@ -20,23 +20,14 @@ pub(crate) struct Args {
     /// Seconds to wait for a reply.
     #[arg(short, long, default_value_t = 10.0, value_parser = seconds)]
     timeout: f64,
-    /// Call from a source port below 1024, as root: some servers want that.
-    #[arg(long)]
-    reserved_port: bool,
-}
-
-/// A time that a clock can count.
-pub(crate) fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(s) if (0.0..=1e6).contains(&s) => Ok(s),
-        _ => Err("give seconds from 0 to 1000000".into()),
-    }
+    #[command(flatten)]
+    common: Common,
 }
 
 pub(crate) fn run(a: &Args) -> Result<(), Error> {
     let prog = program(&a.program)?;
-    let how = How { timeout: Duration::from_secs_f64(a.timeout), reserved_port: a.reserved_port };
-    let url = locate(&a.url, prog, a.version.unwrap_or(0))?;
+    let how = How::new(a.timeout, a.common);
+    let url = locate(&a.url, prog, a.version.unwrap_or(0), how)?;
     let vers = match a.version {
         Some(v) => v,
         None => versions(&url, prog, how)?.1,

@@ -1,8 +1,8 @@
 //! Which server, which program.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use sunrpc::clnt::CallXprt;
-use sunrpc::clnt::{CallOptions, Client, ClntError};
+use sunrpc::clnt::{CallOptions, Client, ClntError, XprtError};
 use sunrpc::msg::AcceptStat;
 use sunrpc::rpcbind::{Netid, Rpcb};
 use sunrpc_transports::ConnectError;
@@ -68,7 +68,7 @@ fn portless(url: &str) -> Option<(&str, &str)> {
 }
 
 /// The URL to connect to: the one given, or with the port that the host's rpcbind knows.
-pub(crate) fn locate(url: &str, prog: u32, vers: u32) -> Result<String, Error> {
+pub(crate) fn locate(url: &str, prog: u32, vers: u32, how: How) -> Result<String, Error> {
     let Some((scheme, host)) = portless(url) else { return Ok(url.to_owned()) };
     if prog == 100_000 {
         return Ok(format!("{scheme}://{host}:111"));
@@ -80,32 +80,90 @@ pub(crate) fn locate(url: &str, prog: u32, vers: u32) -> Result<String, Error> {
         (_, true) => Netid::Tcp6,
     };
     let asked = format!("{scheme}://{host}:111");
-    let mut rpcb = Rpcb::new(sunrpc_transports::connect(&asked)?);
-    let found = rpcb
-        .getaddr(prog, vers, netid)
-        .map_err(|err| Error::Call { what: format!("asking the rpcbind at {asked}"), err })?;
-    let host = host.to_owned();
-    let addr = found.ok_or(Error::NotRegistered { host: host.clone(), prog, vers, netid })?;
+    let mut rpcb = Rpcb::new(how.connect(&asked)?);
+    let failed = |err| Error::Call { what: format!("asking the rpcbind at {asked}"), err };
+    let addr = loop {
+        match rpcb.getaddr(prog, vers, netid).map_err(failed)? {
+            Some(addr) => break addr,
+            None if how.more_time() => std::thread::sleep(RETRY),
+            None => return Err(Error::NotRegistered { host: host.to_owned(), prog, vers, netid }),
+        }
+    };
     let port = addr.inet().ok_or_else(|| Error::Address(format!("{addr:?}")))?.port();
     // The port is rpcbind's to know; the way to the host is the one that was given.
     Ok(format!("{scheme}://{host}:{port}"))
+}
+
+/// What every command takes.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Common {
+    /// Call from a source port below 1024, as root: some servers want that.
+    #[arg(long)]
+    reserved_port: bool,
+    /// Seconds to wait for a server that does not listen yet.
+    #[arg(short, long, default_value_t = 0.0, value_parser = seconds)]
+    wait: f64,
+}
+
+/// A time that a clock can count.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(s) if (0.0..=1e6).contains(&s) => Ok(s),
+        _ => Err("give seconds from 0 to 1000000".into()),
+    }
 }
 
 /// How to ask a server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct How {
     /// For each call.
-    pub(crate) timeout: Duration,
-    /// From a port below 1024.
-    pub(crate) reserved_port: bool,
+    timeout: Duration,
+    reserved_port: bool,
+    /// Until then a server that does not listen is given another chance.
+    patient_until: Instant,
 }
 
+/// Between two tries to connect.
+const RETRY: Duration = Duration::from_millis(50);
+
 impl How {
+    /// From now on: `timeout` in seconds.
+    pub(crate) fn new(timeout: f64, common: Common) -> Self {
+        How {
+            timeout: Duration::from_secs_f64(timeout),
+            reserved_port: common.reserved_port,
+            patient_until: Instant::now() + Duration::from_secs_f64(common.wait),
+        }
+    }
+
     /// Connects without calling.
     pub(crate) fn connect(self, url: &str) -> Result<Box<dyn CallXprt + Send>, ConnectError> {
         let config = ClntConfig { reserved_port: self.reserved_port, ..ClntConfig::default() };
-        sunrpc_transports::connect_with(url, &config)
+        loop {
+            let again = match sunrpc_transports::connect_with(url, &config) {
+                // Only an answer shows that somebody listens for datagrams.
+                Ok(x) if url.starts_with("udp:") && self.more_time() => refused(x),
+                Err(e) if e.nobody_there() && self.more_time() => true,
+                done => return done,
+            };
+            if again {
+                std::thread::sleep(RETRY);
+            } else {
+                return sunrpc_transports::connect_with(url, &config);
+            }
+        }
     }
+
+    /// Whether a server that is not there gets another chance.
+    fn more_time(self) -> bool {
+        Instant::now() < self.patient_until
+    }
+}
+
+/// Whether the other end says that nobody listens there. Any program would do to ask.
+fn refused(x: Box<dyn CallXprt + Send>) -> bool {
+    let answer = Client::new(x, 0, 0).call::<_, ()>(0, &());
+    matches!(answer, Err(ClntError::Transport(XprtError::Refused)))
 }
 
 /// A client of the program.
@@ -145,6 +203,7 @@ mod tests {
         for url in ["tcp://host:1", "tcp://[::1]:1", "local:/x", "host"] {
             assert_eq!(portless(url), None, "{url}");
         }
-        assert_eq!(locate("tcp://host", 100_000, 2).unwrap(), "tcp://host:111");
+        let how = How::new(1.0, Common { reserved_port: false, wait: 0.0 });
+        assert_eq!(locate("tcp://host", 100_000, 2, how).unwrap(), "tcp://host:111");
     }
 }

@@ -1,7 +1,7 @@
 //! The program as its users meet it.
 #![allow(clippy::unwrap_used)]
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 use sunrpc::page::PageWriter;
@@ -83,7 +83,11 @@ struct Running {
 
 impl Running {
     fn start(program: impl Program) -> Running {
-        let server = Server::builder().program(program).threads(1).listen("tcp://127.0.0.1:0").unwrap();
+        Running::start_at(program, "tcp://127.0.0.1:0")
+    }
+
+    fn start_at(program: impl Program, url: &str) -> Running {
+        let server = Server::builder().program(program).threads(1).listen(url).unwrap();
         let server = server.build().unwrap();
         let (url, handle) = (server.urls().remove(0), server.handle());
         let join = Some(std::thread::spawn(move || server.run().unwrap()));
@@ -125,6 +129,31 @@ fn ping_says_what_is_wrong() {
     let (ok, _, err) = sunrpc(&["ping", "127.0.0.1:1", "nfs", "3"]);
     assert!(!ok && err.contains("SCHEME://ADDRESS"), "{err}");
     assert!(!sunrpc(&["ping", &s.url, "nfs", "3", "-i", "-1"]).0);
+}
+
+#[test]
+fn every_command_waits_for_a_server_that_is_not_there_yet() {
+    let name = format!("local:@sunrpc-cli-wait-{}", std::process::id());
+    let udp = "udp://127.0.0.1:47111";
+    for (url, args, success) in [
+        (udp, &["ping", udp, "0x20000ec9", "4", "-c", "1"][..], "1 calls, 1 answered"),
+        (&*name, &["ping", &name, "0x20000ec9", "-c", "1"], "1 calls, 1 answered"),
+        (&*name, &["info", &name, "0x20000ec9"], "version 2: ready"),
+        (&*name, &["bench", &name, "0x20000ec9", "4", "-t", "0.1"], "p99.9"),
+    ] {
+        let (ok, out, err) = sunrpc(args);
+        assert!(!ok && format!("{out}{err}").contains("nobody listens"), "{out}{err}");
+        let mut waiting = Command::new(env!("CARGO_BIN_EXE_sunrpc"));
+        let waiting = waiting.args(args).args(["--wait", "60"]).stdout(Stdio::piped());
+        let mut waiting = waiting.spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(waiting.try_wait().unwrap().is_none(), "it does not wait");
+        let s = Running::start_at(Twice::default(), url);
+        let out = waiting.wait_with_output().unwrap();
+        drop(s);
+        let text = String::from_utf8(out.stdout).unwrap();
+        assert!(out.status.success() && text.contains(success), "{text}");
+    }
 }
 
 #[test]
