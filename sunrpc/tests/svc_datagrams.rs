@@ -237,7 +237,7 @@ fn calls_that_wait_are_answered_the_way_they_came() {
     assert_eq!(r.sent(), [2]);
     for job in std::mem::take(&mut *r.desk.jobs.lock().unwrap()).into_iter().rev() {
         let reply = Reply::Bytes(job.record.head[..4].to_vec());
-        r.w.deliver(Delivery { to: job.from, route: job.route, reply });
+        r.w.deliver(Delivery { to: job.from, route: job.route, reply, after: vec![] });
     }
     for responder in std::mem::take(&mut *r.test.0.lock().unwrap()).into_iter().rev() {
         responder.complete(Ok(7));

@@ -280,7 +280,7 @@ impl Rig {
 
     fn answer(&mut self, job: &Job) {
         let reply = Reply::Bytes(vec![0x80, 0, 0, 4, 0, 0, 0, 99]);
-        self.w.deliver(Delivery { to: job.from, route: job.route, reply });
+        self.w.deliver(Delivery { to: job.from, route: job.route, reply, after: vec![] });
     }
 
     /// After everything is closed, every page is back.
@@ -458,7 +458,7 @@ fn a_late_reply_never_reaches_the_next_tenant_of_the_slot() {
     let mut pool = PagePool::new(r.depot.clone());
     PageWriter::new(&mut pages, &mut pool, 10_000).put(&[7; 10_000]).unwrap();
     drop(pool);
-    r.w.deliver(Delivery { to: job.from, route: job.route, reply: Reply::Pages(pages) });
+    r.w.deliver(Delivery { to: job.from, route: job.route, reply: Reply::Pages(pages), after: vec![] });
     r.settle();
     assert_eq!(b.xids(), [0u32; 0]);
     assert_eq!(r.w.stats().orphaned, 2);
@@ -646,5 +646,31 @@ fn long_work_goes_to_a_helper_and_waits_for_room_there() {
     r.w.run(0);
     assert_eq!(LOG.take(), ["work 100"]);
     assert!(!r.w.has_parked() && r.w.quiet());
+    r.end();
+}
+
+#[test]
+fn what_a_helpers_call_left_waits_for_the_flush_of_its_reply_and_outlives_its_transport() {
+    let mut r = Rig::new(SvcLimits::default());
+    let (x, id) = r.add(0);
+    x.push([call(1, WAIT, &[]), call(2, WAIT, &[])]);
+    r.settle();
+    LOG.take();
+    let jobs = std::mem::take(&mut *r.queue.jobs.lock().unwrap());
+    let answer = |job: &Job, what: &'static str| {
+        let reply = Reply::Bytes(vec![0x80, 0, 0, 4, 0, 0, 0, 99]);
+        Delivery { to: job.from, route: job.route, reply, after: vec![Box::new(move || log(what))] }
+    };
+    r.w.deliver(answer(&jobs[0], "work"));
+    assert_eq!(LOG.take(), [""; 0]);
+    r.settle();
+    assert_eq!(LOG.take(), ["flush", "work"]);
+    r.w.close(id);
+    r.settle();
+    LOG.take();
+    r.w.deliver(answer(&jobs[1], "work of an orphan"));
+    r.settle();
+    assert_eq!(LOG.take(), ["work of an orphan"]);
+    assert!(r.w.quiet());
     r.end();
 }

@@ -215,7 +215,12 @@ impl<T> Responder<T> {
         } else {
             bytes.drain(..4);
         }
-        mailbox.post(Delivery { to: self.xprt, route: self.route, reply: Reply::Bytes(bytes) });
+        mailbox.post(Delivery {
+            to: self.xprt,
+            route: self.route,
+            reply: Reply::Bytes(bytes),
+            after: Vec::new(),
+        });
     }
 }
 

@@ -79,7 +79,6 @@ pub enum Reply {
 }
 
 /// A reply and the transport that it belongs to.
-#[derive(Debug)]
 pub struct Delivery {
     /// The transport.
     pub to: XprtId,
@@ -87,6 +86,14 @@ pub struct Delivery {
     pub route: Route,
     /// The reply.
     pub reply: Reply,
+    /// What the call left to do once its reply was flushed. It goes to a helper then, also if the transport is gone.
+    pub after: Vec<Work>,
+}
+
+impl std::fmt::Debug for Delivery {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Delivery").field("to", &self.to).field("reply", &self.reply).finish_non_exhaustive()
+    }
 }
 
 /// Brings finished calls back to the worker that owns their transport.

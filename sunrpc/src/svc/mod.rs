@@ -121,9 +121,10 @@ pub trait Dispatch {
     ) -> Result<Flow, RpcError>;
 
     /// The rest of a call that asked for it by [`Call::release_later`]: exactly once for each call that left a token,
-    /// whatever became of it. On a worker it runs after the flush of the call's turn, on a helper after the reply
-    /// went to its worker, so that no reply waits for it. It must not wait; what might is returned, and runs on a
-    /// helper. A call answered later gives back here what it holds on this thread; the rest is its responder's.
+    /// whatever became of it, on the thread that ran the call. On a worker it runs after the flush of the call's turn;
+    /// on a helper as soon as the call is over. It must not wait and does no more than what its thread has to do
+    /// itself: the rest is returned, and runs on a helper after the flush in both cases. A call answered later gives
+    /// back here what it holds on this thread; the rest is its responder's.
     fn release(&mut self, token: u64) -> Option<Work> {
         let _ = token;
         None

@@ -139,6 +139,8 @@ pub struct SvcWorker<X> {
     validated: Vec<XprtId>,
     /// What calls left to do, and no helper queue had room for.
     work: Vec<Work>,
+    /// What calls that helpers ran left to do once their replies are flushed.
+    after: Vec<Work>,
 }
 
 impl<X> std::fmt::Debug for SvcWorker<X> {
@@ -173,6 +175,7 @@ impl<X: Xprt> SvcWorker<X> {
             closed: Vec::new(),
             validated: Vec::new(),
             work: Vec::new(),
+            after: Vec::new(),
         }
     }
 
@@ -239,6 +242,7 @@ impl<X: Xprt> SvcWorker<X> {
     /// Takes a finished call home.
     pub fn deliver(&mut self, d: Delivery) {
         self.stats.delivered += 1;
+        self.after.extend(d.after);
         let Some(e) = self.xprts.get_mut(d.to.slot as usize).filter(|e| e.generation == d.to.generation)
         else {
             self.stats.orphaned += 1;
@@ -275,7 +279,7 @@ impl<X: Xprt> SvcWorker<X> {
 
     /// True while a turn is due.
     pub fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
+        !self.ready.is_empty() || !self.after.is_empty()
     }
 
     /// True while calls wait for room in the helpers' queue, which nobody announces: call [`run`](Self::run) again
@@ -291,15 +295,21 @@ impl<X: Xprt> SvcWorker<X> {
             let Some(slot) = self.ready.pop_front() else { break };
             self.turn(slot, now);
         }
+        // Each transport that something was delivered to has had its turn.
+        self.work.append(&mut self.after);
+        self.submit_work();
     }
 
-    fn retry_parked(&mut self) {
+    fn submit_work(&mut self) {
         while let Some(work) = self.work.pop() {
             if let Err(work) = self.offload.submit_work(work) {
                 self.work.push(work);
                 break;
             }
         }
+    }
+
+    fn retry_parked(&mut self) {
         for slot in std::mem::take(&mut self.parked) {
             let Some(e) = self.xprts.get_mut(slot as usize) else { continue };
             let Some(job) = e.parked.take() else { continue };
@@ -426,8 +436,8 @@ impl<X: Xprt> SvcWorker<X> {
             }
         }
         e.x.release_ctxt(false, &mut self.room.pool);
-        let (offload, kept) = (&self.offload, &mut self.work);
-        self.service.release(|work| kept.extend(offload.submit_work(work).err()));
+        let left = &mut self.work;
+        self.service.release(|work| left.push(work));
         if !e.stream {
             let XprtStats { ignored, unsent } = e.x.take_stats();
             self.stats.ignored += ignored;

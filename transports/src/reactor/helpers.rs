@@ -113,10 +113,12 @@ impl Helpers {
                     let reply = run_job(&mut service, &mut job, &mut pool);
                     let Job { record, from, route, mailbox, .. } = job;
                     record.recycle(&mut pool);
-                    if let Some(reply) = reply {
-                        mailbox.post(Delivery { to: from, route, reply });
+                    let mut after = Vec::new();
+                    service.release(|work| after.push(work));
+                    match reply {
+                        Some(reply) => mailbox.post(Delivery { to: from, route, reply, after }),
+                        None => after.into_iter().for_each(|work| work()),
                     }
-                    service.release(|work| work());
                 }
             }
             if idle || since_tick.elapsed() > Duration::from_secs(1) {
