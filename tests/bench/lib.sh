@@ -6,6 +6,7 @@ loud() { progress_clear; printf '\nbench: *** %s ***\n\n' "$*" >&2; }
 
 stop() { # stop PID: politely, then not
   kill "$1" 2>/dev/null || return 0
+  kill -CONT "$1" 2>/dev/null || return 0
   for _ in $(seq 100); do kill -0 "$1" 2>/dev/null || return 0; sleep 0.1; done
   kill -9 "$1" 2>/dev/null || true
 }

@@ -15,6 +15,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 const RX_BYTES: usize = 128 << 10;
 /// READ replies above this size are sent from where the data lie.
@@ -81,8 +82,9 @@ pub(crate) fn run(args: &FloorArgs) -> Result<()> {
     let mut conns: Slab<Conn> = Slab::new();
     let mut rx = vec![0; RX_BYTES];
     let mut events = Events::with_capacity(1024);
+    let nap = args.busy.then_some(Duration::ZERO);
     loop {
-        match poll.poll(&mut events, None) {
+        match poll.poll(&mut events, nap) {
             Err(e) if e.kind() == ErrorKind::Interrupted => continue,
             other => other.context("polling")?,
         }

@@ -169,6 +169,9 @@ struct FloorArgs {
     /// How data of --file go to the socket; by copy or splice, all READs do
     #[arg(long, value_enum, default_value = "sendfile", requires = "file")]
     send: SendBy,
+    /// Poll without sleeping
+    #[arg(long)]
+    busy: bool,
 }
 
 /// How the floor sends from a file.
