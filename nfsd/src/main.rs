@@ -87,9 +87,10 @@ fn serve(s: &Settings, args: ServeArgs) -> Result<(), Box<dyn Error>> {
     let server = server.build()?;
     heed_signals(server.handle(), Reload::new(args, s.clone(), served))?;
     let found = finder.publish(&server)?;
+    let (handle, exports) = (server.handle(), shared.exports.clone());
     let control = match &s.control {
-        Some(path) => Some(Control::open(path, server.handle())?),
-        None => Control::open_default(&s.state_dir.join(admin::SOCKET), server.handle()),
+        Some(path) => Some(Control::open(path, handle, exports)?),
+        None => Control::open_default(&s.state_dir.join(admin::SOCKET), handle, exports),
     };
     announce(s, &server.urls(), privileged)?;
     let end = server.run();

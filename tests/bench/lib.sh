@@ -14,6 +14,14 @@ stop_all() { # all servers of the array pid
   for s in "${!pid[@]}"; do stop "${pid[$s]}"; wait "${pid[$s]}" 2>/dev/null || true; unset "pid[$s]"; done
 }
 
+# Servers share a processor: those that spin, or tick, must not take it from the one that is measured.
+let_run() { # let_run SERVER: the others of the array alive are stopped meanwhile
+  local s
+  for s in "${alive[@]}"; do
+    if [ "$s" = "$1" ]; then kill -CONT "${pid[$s]}"; else kill -STOP "${pid[$s]}"; fi
+  done
+}
+
 select_rows() { # select_rows ROWS WORDS PROGRAM: the rows that contain one of the words, into selected
   local line word
   selected=()

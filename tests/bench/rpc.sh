@@ -149,6 +149,7 @@ for round in $(seq "$rounds"); do
       s=${alive[$(((i + round) % ${#alive[@]}))]}
       progress "round $round/$rounds, $row, $s"
       load_by "$s"
+      let_run "$s"
       # shellcheck disable=SC2086 # options are words
       measure "$secs" "${load[@]}" $options --secs "$secs" --pid "${pid[$s]}" --cpu "$client_cpu" --label "$s" --row "$row" \
         --json >>"$results" || loud "$s, $row: no figures (see above)"

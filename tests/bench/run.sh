@@ -260,14 +260,6 @@ start() { # start SERVER: 0 when it answers, with its pid noted
   return 1
 }
 
-# Servers share a processor: those that spin, or tick, must not take it from the one that is measured.
-let_run() { # let_run SERVER: the others are stopped meanwhile
-  local s
-  for s in "${alive[@]}"; do
-    if [ "$s" = "$1" ]; then kill -CONT "${pid[$s]}"; else kill -STOP "${pid[$s]}"; fi
-  done
-}
-
 # The generator of the writer gives way to the one that measures, with which it shares a processor.
 writer() { # writer SERVER ROW: 16 MiB in WRITEs of 1 MiB, one after the other, and COMMIT, from before the row to after it
   nice -n 19 "$bench" load --op write1m --commit-every 16 --span 16 --port "${port[$1]}" --mount-port "${mount_port[$1]}" \

@@ -1,6 +1,7 @@
 //! The control socket of a server.
 
 use super::tables::tables;
+use crate::export::Exports;
 use crate::proto::admin::{NfsdAdminV1, NfsdAdminV1Server, stat_section, stat_tables};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -22,6 +23,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// The program.
 struct Admin {
     server: Handle,
+    exports: Exports,
     /// Who runs this process.
     owner: u32,
 }
@@ -30,7 +32,7 @@ impl NfsdAdminV1 for Admin {
     fn stat(&self, cx: &mut Call<'_>, section: stat_section) -> Outcome<stat_tables> {
         match cx.peer {
             PeerAddr::Local { uid, .. } if *uid == 0 || *uid == self.owner => {
-                Outcome::Done(tables(section, &self.server.stats()))
+                Outcome::Done(tables(section, &self.server.stats(), &self.exports.load()))
             }
             peer => {
                 tracing::warn!(
@@ -55,18 +57,18 @@ impl std::fmt::Debug for Control {
 }
 
 impl Control {
-    /// Answers about `server` at the socket file `path`. A file that a killed server left there is replaced; one where
+    /// Answers about `server` and `exports` at the socket file `path`. A file that a killed server left there is replaced; one where
     /// a server answers is not.
     ///
     /// # Errors
     /// [`ServeError::Listen`] if the file cannot be made; others if threads are refused.
-    pub fn open(path: &Path, server: Handle) -> Result<Control, ServeError> {
+    pub fn open(path: &Path, server: Handle, exports: Exports) -> Result<Control, ServeError> {
         let url = format!("local:{}", path.display());
         let endpoint = class::listen(&url)?;
         // The file was made with the umask. Whoever slips in meanwhile is refused by name.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
             .map_err(|err| ListenError::Io { url, err })?;
-        let admin = Admin { server, owner: sunrpc_sys::cred::current().2 };
+        let admin = Admin { server, exports, owner: sunrpc_sys::cred::current().2 };
         let own = Server::builder()
             .name("control")
             .program(NfsdAdminV1Server::new(admin))
@@ -83,8 +85,8 @@ impl Control {
     }
 
     /// The same at the default place, where doing without is no reason not to serve: the log tells.
-    pub fn open_default(path: &Path, server: Handle) -> Option<Control> {
-        let e = match Control::open(path, server) {
+    pub fn open_default(path: &Path, server: Handle, exports: Exports) -> Option<Control> {
+        let e = match Control::open(path, server, exports) {
             Ok(c) => return Some(c),
             Err(e) => e,
         };

@@ -75,6 +75,7 @@ pub fn stat(args: &StatArgs, out: &mut dyn Write) -> Result<(), QueryError> {
         Section::Calls => stat_section::STAT_CALLS,
         Section::Drc => stat_section::STAT_DRC,
         Section::Threads => stat_section::STAT_THREADS,
+        Section::Io => stat_section::STAT_IO,
     };
     let mut client = connect(&path)?;
     let mut last: Option<Report> = None;

@@ -1,6 +1,9 @@
 //! Counters as tables.
 
+use crate::export::ExportTable;
 use crate::proto::admin::*;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use sunrpc::stats::{Counters, Histogram, Value};
 use sunrpc::svc::ProcStats;
 use sunrpc_transports::{Group, ServerStats, ThreadStats};
@@ -9,7 +12,7 @@ use sunrpc_transports::{Group, ServerStats, ThreadStats};
 const THREADS: usize = 127;
 
 /// The tables of a section.
-pub(super) fn tables(section: stat_section, s: &ServerStats) -> stat_tables {
+pub(super) fn tables(section: stat_section, s: &ServerStats, exports: &ExportTable) -> stat_tables {
     let all = section == stat_section::STAT_ALL;
     let mut tables = Vec::new();
     if all || section == stat_section::STAT_CALLS {
@@ -24,6 +27,9 @@ pub(super) fn tables(section: stat_section, s: &ServerStats) -> stat_tables {
     }
     if all || section == stat_section::STAT_THREADS {
         tables.push(threads("threads", Group::Work, &s.threads));
+    }
+    if all || section == stat_section::STAT_IO {
+        tables.push(io(exports));
     }
     stat_tables { tables }
 }
@@ -60,6 +66,42 @@ fn single(name: &str, c: &dyn Counters, gauges: &[(&str, u64)]) -> stat_table {
     }
     let row = stat_row { name: label("server"), current: true, values };
     stat_table { name: label(name), columns, rows: vec![row] }
+}
+
+/// A row for each export whose file system counts. What another one counts is 0.
+fn io(exports: &ExportTable) -> stat_table {
+    let mut table = stat_table { name: label("io"), columns: Vec::new(), rows: Vec::new() };
+    for e in exports.iter().take(ADMIN_ROWS as usize) {
+        let Some(counters) = e.backend.counters() else { continue };
+        let (mut columns, mut counted) = (Vec::new(), Vec::new());
+        list("", &*counters, &mut columns, &mut counted);
+        let mut values = vec![stat_value::STAT_COUNT(0); table.columns.len()];
+        for (column, value) in columns.into_iter().zip(counted).take(ADMIN_COLUMNS as usize) {
+            match table.columns.iter().position(|c| *c == column) {
+                Some(at) => values.get_mut(at).into_iter().for_each(|v| v.clone_from(&value)),
+                None if table.columns.len() < ADMIN_COLUMNS as usize => {
+                    table.columns.push(column);
+                    values.push(value);
+                }
+                None => {}
+            }
+        }
+        table.rows.push(stat_row { name: path(&e.path), current: true, values });
+    }
+    let columns = table.columns.len();
+    table.rows.iter_mut().for_each(|r| r.values.resize(columns, stat_value::STAT_COUNT(0)));
+    table
+}
+
+/// The end of a long path tells more than its beginning.
+fn path(p: &Path) -> stat_label {
+    let bytes = p.as_os_str().as_bytes();
+    match bytes.len().checked_sub(ADMIN_LABEL as usize) {
+        None | Some(0) => stat_label(bytes.into()),
+        Some(over) => {
+            stat_label([b"...", bytes.get(over + 3..).unwrap_or_default()].concat().as_slice().into())
+        }
+    }
 }
 
 /// A row for each thread.
@@ -139,7 +181,7 @@ mod tests {
             t.pool.taken = 1;
             t.send.gate_wait_us.record(u64::MAX);
         }
-        let all = tables(stat_section::STAT_ALL, &s);
+        let all = tables(stat_section::STAT_ALL, &s, &ExportTable::default());
         let pages = &all.tables[1];
         assert_eq!((pages.rows.len(), pages.name.0.as_bytes()), (128, &b"pages"[..]));
         let others = &pages.rows[127];

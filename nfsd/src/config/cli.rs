@@ -120,6 +120,8 @@ pub enum Section {
     Drc,
     /// Turns, records and calls by thread
     Threads,
+    /// How each export's files were read and written
+    Io,
     /// All of them
     All,
 }
@@ -319,7 +321,7 @@ mod tests {
         let s = stat("nfsd stat pages --control /c --json --interval 2");
         assert_eq!((s.section, s.json), (Section::Pages, true));
         assert_eq!((s.control, s.interval.map(NonZeroU16::get)), (Some("/c".into()), Some(2)));
-        assert!(fails("nfsd stat /srv").contains("pages, calls, drc, threads, all"));
+        assert!(fails("nfsd stat /srv").contains("pages, calls, drc, threads, io, all"));
         assert!(fails("nfsd stat --interval 0").contains("--interval"));
         assert!(fails("nfsd stat --help").contains("Only root"));
     }

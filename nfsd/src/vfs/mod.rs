@@ -23,6 +23,7 @@ pub use error::{VfsError, VfsResult};
 pub use types::*;
 
 use std::io::{IoSlice, IoSliceMut};
+use sunrpc::stats::Counters;
 pub use sunrpc::svc::Work;
 
 /// A file system that can be exported.
@@ -33,6 +34,11 @@ pub trait Backend: Send + Sync + 'static {
     /// True if every operation may wait (a file system behind a network, say): its calls go straight to helpers.
     fn always_blocks(&self) -> bool {
         false
+    }
+
+    /// What all threads together counted since the export was opened, for `nfsd stat io`.
+    fn counters(&self) -> Option<Box<dyn Counters>> {
+        None
     }
 }
 

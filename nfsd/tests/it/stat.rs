@@ -119,9 +119,37 @@ fn calls_and_pages_are_counted() {
     let text = stat(&s, &["calls"]);
     assert!(text.contains("nfs v3 READ") && !text.contains("WRITE"), "procedures in use only:\n{text}");
     let all = stat(&s, &[]);
-    for word in ["calls", "pages", "depot", "drc", "threads"] {
+    for word in ["calls", "pages", "depot", "drc", "threads", "io"] {
         assert!(all.lines().any(|l| l.split_whitespace().next() == Some(word)), "no {word} in\n{all}");
     }
+}
+
+#[test]
+fn io_of_each_export_is_counted() {
+    let s = Server::start(&["--squash", "none", "--threads", "2"]);
+    std::fs::write(s.dir.path().join("f"), vec![7; 300_000]).unwrap();
+    let mut c = s.connect();
+    let path = s.dir.path().to_str().unwrap();
+    let mut ask = |m: Msg| Reply::results(exchange(&mut c, &m.0).unwrap());
+    let mut r = ask(Msg::call(1, MOUNT, 3, 1, 0).opaque(path.as_bytes()));
+    assert_eq!(r.u32(), 0);
+    let root = r.opaque();
+    let mut r = ask(Msg::call(2, NFS, 3, 3, 0).opaque(&root).opaque(b"f"));
+    assert_eq!(r.u32(), 0);
+    let file = r.opaque();
+    for i in 0..3 {
+        assert_eq!(ask(Msg::call(10 + i, NFS, 3, 6, 0).opaque(&file).u64(0).u32(1000)).u32(), 0);
+    }
+    assert_eq!(ask(Msg::call(20, NFS, 3, 6, 0).opaque(&file).u64(0).u32(262_144)).u32(), 0);
+    let write = Msg::call(30, NFS, 3, 7, 0).opaque(&file).u64(0).u32(4).u32(0).opaque(b"what");
+    assert_eq!(ask(write).u32(), 0);
+
+    let json = stat(&s, &["io", "--json"]);
+    let row = format!("\"name\":\"{}\"", &path[path.len().saturating_sub(61)..]);
+    let of = |key| number(&json, &row, key);
+    assert_eq!((of("write_buffered"), of("fallbacks"), of("kicks")), (1, 0, 0), "{json}");
+    // Whether large READs lend is the file system's affair.
+    assert_eq!((of("read_buffered") + of("read_lent"), of("read_buffered") >= 3), (4, true), "{json}");
 }
 
 #[test]

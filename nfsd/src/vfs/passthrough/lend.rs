@@ -1,6 +1,7 @@
 //! Lending page-cache pages to replies.
 
 use super::Worker;
+use super::modes::Count;
 use super::shared::Kind;
 use crate::vfs::{Cx, Handle, LendDone, VfsError, VfsResult};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -61,6 +62,7 @@ impl Worker {
         let st: Stat = stat::of_fd(fd)?;
         self.alive(ix, &st)?;
         self.still_allowed(cx, ix, at, false, &st)?;
+        self.shared.modes.count(self.shard, Count::ReadLent, 1);
         Ok(Some(LendDone { data, eof: end >= st.size(), attr: self.attr(&st) }))
     }
 }

@@ -128,6 +128,10 @@ impl Backend for Passthrough {
     fn always_blocks(&self) -> bool {
         self.shared.kind == Kind::Remote || self.shared.map.is_some()
     }
+
+    fn counters(&self) -> Option<Box<dyn Counters>> {
+        Some(Box::new(self.io_counts()))
+    }
 }
 
 /// One thread's view of the directory.

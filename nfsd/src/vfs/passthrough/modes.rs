@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use sunrpc::stats::{Counters, Value};
 
 /// How READ gets its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -134,6 +135,12 @@ macro_rules! counts {
 
         const COUNTS: usize = [$(Count::$of),*].len();
 
+        impl Counters for IoCounts {
+            fn each<'a>(&'a self, f: &mut dyn FnMut(&'static str, Value<'a>)) {
+                $(f(stringify!($name), Value::Count(self.$name));)*
+            }
+        }
+
         impl IoCounts {
             fn sum(get: impl Fn(Count) -> u64) -> Self {
                 IoCounts { $($name: get(Count::$of),)* }
@@ -143,7 +150,9 @@ macro_rules! counts {
 }
 
 counts! {
-    /// READs through the page cache; those that lent its pages are not among them.
+    /// READs that lent pages of the page cache to their replies.
+    read_lent ReadLent,
+    /// READs that were copied from the page cache.
     read_buffered ReadBuffered,
     /// READs with `RWF_DONTCACHE`.
     read_dontcache ReadDontCache,
