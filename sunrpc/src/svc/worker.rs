@@ -45,7 +45,7 @@ impl Default for SvcLimits {
             in_flight: 32,
             turn_records: 32,
             turn_bytes: 256 << 10,
-            send_queue: 4 << 20,
+            send_queue: 1 << 20,
             stall_ms: 30_000,
             idle_ms: 360_000,
             scratch: 64 << 10,

@@ -83,19 +83,26 @@ fn splice(
 }
 
 impl Pool {
-    fn take(&mut self) -> io::Result<Option<u32>> {
+    /// A slot with a pipe in it; none if all are lent, or the process may open no more descriptors.
+    fn take(&mut self) -> Option<u32> {
         if self.thread == 0 {
             // Threads that splice are workers: they are few, and live long.
             self.thread = THREADS.fetch_add(1, Ordering::Relaxed) as u16;
         }
-        if let Some(i) = self.free.pop() {
-            return Ok(Some(i));
+        if self.free.is_empty() && self.slots.len() < PIPES_MAX {
+            self.free.push(self.slots.len() as u32);
+            self.slots.push(Slot { pipe: None, left: 0, lent: false, generation: 0 });
         }
-        if self.slots.len() >= PIPES_MAX {
-            return Ok(None);
+        let index = self.free.pop()?;
+        let slot = self.slots.get_mut(index as usize)?;
+        if slot.pipe.is_none() {
+            slot.pipe = make().ok();
         }
-        self.slots.push(Slot { pipe: Some(make()?), left: 0, lent: false, generation: 0 });
-        Ok(Some(self.slots.len() as u32 - 1))
+        if slot.pipe.is_none() {
+            self.free.push(index);
+            return None;
+        }
+        Some(index)
     }
 
     fn slot(&mut self, id: u64) -> Option<&mut Slot> {
@@ -125,15 +132,12 @@ pub struct Loan {
 /// the file has no bytes there. May be shorter than asked.
 ///
 /// # Errors
-/// Those of splice(2), and of making a pipe.
+/// Those of splice(2).
 pub fn lend(file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Option<Loan>> {
     POOL.with_borrow_mut(|pool| {
-        let Some(index) = pool.take()? else { return Ok(None) };
+        let Some(index) = pool.take() else { return Ok(None) };
         let thread = pool.thread;
         let Some(slot) = pool.slots.get_mut(index as usize) else { return Ok(None) };
-        if slot.pipe.is_none() {
-            slot.pipe = Some(make().inspect_err(|_| pool.free.push(index))?);
-        }
         let Some(pipe) = &slot.pipe else { return Ok(None) };
         let want = len.min(pipe.capacity);
         let mut got = 0;
@@ -304,6 +308,24 @@ mod tests {
         std::thread::spawn(move || assert!(copy(id, &mut []).is_err(), "another thread's")).join().unwrap();
         loans.iter().for_each(|l| release(l.id));
         assert_eq!(open(), (0, 0));
+    }
+
+    #[test]
+    fn without_a_descriptor_left_nothing_is_lent_until_there_is_one() {
+        const NAME: &str = "pipe::tests::without_a_descriptor_left_nothing_is_lent_until_there_is_one";
+        if std::env::var_os("SUNRPC_TEST_ALONE").is_none() {
+            // In a process of its own: other tests need descriptors.
+            let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+            let out = again.args(["--exact", NAME]).env("SUNRPC_TEST_ALONE", "yes").output().unwrap();
+            let said = String::from_utf8_lossy(&out.stdout).into_owned();
+            assert!(out.status.success() && said.contains("1 passed"), "{said}");
+            return;
+        }
+        let (f, _) = file(10_000);
+        let all: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+        assert_eq!(lend(f.as_fd(), 0, 4096).unwrap(), None);
+        drop(all);
+        release(lend(f.as_fd(), 0, 4096).unwrap().unwrap().id);
     }
 
     #[test]
