@@ -3,7 +3,8 @@
 use crate::class::{PolledXprt, SendOptions, Zerocopy};
 use crate::lend;
 use mio::event::Source;
-use std::io::{self, ErrorKind, Read};
+use smallvec::SmallVec;
+use std::io::{self, ErrorKind, IoSlice, Read};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -115,7 +116,8 @@ impl<S: AsFd> StreamXprt<S> {
     /// Sends what lies in pages at the front of the queue: bytes asked for, and taken.
     fn send_pages(&mut self, pool: &mut PagePool) -> io::Result<Option<(usize, usize)>> {
         let now = if self.zc == Zc::Off && !self.tx.incomplete() { 0 } else { self.now() };
-        let Front::Pages(iov, more) = self.tx.front::<GATHER>() else { return Ok(None) };
+        let mut iov: SmallVec<[IoSlice<'_>; GATHER]> = SmallVec::new();
+        let Front::Pages(more) = self.tx.front(&mut iov) else { return Ok(None) };
         let asked: usize = iov.iter().map(|s| s.len()).sum();
         let socket = self.stream.as_fd();
         if self.zc != Zc::Off && asked >= ZEROCOPY_MIN {
@@ -144,7 +146,9 @@ impl<S: AsFd> StreamXprt<S> {
 
     /// Moves a loan at the front of the queue to the socket: bytes asked for, and taken.
     fn send_lent(&mut self, pool: &mut PagePool) -> io::Result<Option<(usize, usize)>> {
-        let Front::Lent(class, id, len, more) = self.tx.front::<1>() else { return Ok(None) };
+        let Front::Lent(class, id, len, more) = self.tx.front::<1>(&mut SmallVec::new()) else {
+            return Ok(None);
+        };
         if class != lend::CLASS {
             return if self.tx.copy_front(pool) { Ok(Some((0, 0))) } else { Err(io::Error::other(LOST)) };
         }

@@ -5,6 +5,8 @@ use super::wire::{Fill, POST_OP, bulk_max, put_wcc};
 use crate::context::Context;
 use crate::proto::nfs3::*;
 use crate::vfs::{FileType, Stability, VfsError};
+use smallvec::SmallVec;
+use std::io::IoSlice;
 use sunrpc::page::{PAGE_SIZE, PageWriter};
 use sunrpc::svc::Call;
 use sunrpc::xdr::{Decode, Decoder, XdrError, XdrWrite};
@@ -90,7 +92,8 @@ pub(super) fn write(
         stable_how::DATA_SYNC => Stability::DataSync,
         stable_how::FILE_SYNC => Stability::FileSync,
     };
-    let bufs = a.data.io_slices::<260>();
+    let mut bufs: SmallVec<[IoSlice<'_>; 260]> = SmallVec::new();
+    a.data.io_slices(&mut bufs);
     let done = here.vfs.write(&here.cx, &here.handle, a.offset, &bufs, stable);
     if here.vfs.has_left() {
         call.release_later(here.export.id.into());
