@@ -232,6 +232,19 @@ impl<X: Xprt> SvcWorker<X> {
         }
     }
 
+    /// Gives the transport in `slot` a turn as if an event had come, for who looks instead of waiting for events. True if
+    /// that brought a call or an end, or more turns are due; else it does not count as a turn.
+    pub fn look(&mut self, slot: u32, now: u64) -> bool {
+        let WorkerStats { turns, records, closed, .. } = self.stats;
+        self.event(slot, bits::DATA);
+        self.run(now);
+        let found = (records, closed) != (self.stats.records, self.stats.closed) || self.has_ready();
+        if !found {
+            self.stats.turns = turns;
+        }
+        found
+    }
+
     /// Closes a transport in its next turn.
     pub fn close(&mut self, id: XprtId) {
         if self.entry(id).is_some() {

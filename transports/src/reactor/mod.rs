@@ -23,7 +23,7 @@ use helpers::Helpers;
 use mailbox::{Msg, WorkerMailbox};
 use mio::{Poll, Waker};
 pub use spin::SPIN_AUTO;
-use spin::Spinner;
+use spin::{Lone, Spinner};
 use stats::{Board, Shown};
 pub use stats::{DepotStats, Group, PagesNow, PollStats, ServerStats, ThreadStats};
 use std::io;
@@ -372,7 +372,8 @@ impl Server {
                 let _ = ready.send(Ok(()));
                 drop(ready);
                 let spinner = Spinner::new(spin);
-                WorkerThread { poll, svc, mailbox, send, start, spinner, shown, board, row: i }.run();
+                let lone = Lone::default();
+                WorkerThread { poll, svc, mailbox, send, start, spinner, lone, shown, board, row: i }.run();
             })?);
         }
         let mut helper_joins = Vec::new();

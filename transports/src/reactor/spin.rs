@@ -63,22 +63,65 @@ impl Spinner {
     }
 }
 
-/// Polls without sleeping until there are events or mail, or the budget is spent; true if there is something. The mailbox
-/// knows the worker as awake all the time, so mail costs its sender no wake-up.
+/// Times that a worker looks at one transport before it polls for all: about 10 us.
+const LOOKS: u32 = 32;
+
+/// The transport that alone had something to say last. To look at it costs less than a poll, and finds a call sooner.
+#[derive(Debug, Default)]
+pub(super) struct Lone {
+    slot: Option<u32>,
+    looks: u32,
+}
+
+impl Lone {
+    /// The slots of what a poll found, if there was one that found anything.
+    pub(super) fn polled(&mut self, mut slots: impl Iterator<Item = u32>) {
+        if let Some(first) = slots.next() {
+            self.looks = 0;
+            self.slot = slots.next().is_none().then_some(first);
+        }
+    }
+
+    /// The slot to look at now; none if a poll is due.
+    fn due(&mut self) -> Option<u32> {
+        let slot = self.slot.filter(|_| self.looks < LOOKS)?;
+        self.looks += 1;
+        Some(slot)
+    }
+}
+
+/// Looks and polls without sleeping until there are events or mail, `look` finds something, or the budget is spent; true if
+/// there is something. The mailbox knows the worker as awake all the time, so mail costs its sender no wake-up.
 pub(super) fn spin(
     poll: &mut Poll,
     mailbox: &WorkerMailbox,
     events: &mut Events,
     budget: Duration,
+    lone: &mut Lone,
+    mut look: impl FnMut(u32) -> bool,
 ) -> io::Result<bool> {
     let since = Instant::now();
+    events.clear();
     loop {
-        match poll.poll(events, Some(Duration::ZERO)) {
-            Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
-            _ if !events.is_empty() || mailbox.has_mail() => return Ok(true),
-            _ if since.elapsed() >= budget => return Ok(false),
-            _ => std::hint::spin_loop(),
+        match lone.due() {
+            Some(slot) if look(slot) => return Ok(true),
+            Some(_) => {}
+            None => {
+                lone.looks = 0;
+                match poll.poll(events, Some(Duration::ZERO)) {
+                    Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
+                    _ if !events.is_empty() => return Ok(true),
+                    _ => {}
+                }
+            }
         }
+        if mailbox.has_mail() {
+            return Ok(true);
+        }
+        if since.elapsed() >= budget {
+            return Ok(false);
+        }
+        std::hint::spin_loop();
     }
 }
 
@@ -138,14 +181,33 @@ mod tests {
     }
 
     #[test]
+    fn a_lone_transport_is_looked_at_and_the_others_are_polled_in_between() {
+        let mut lone = Lone::default();
+        assert_eq!(lone.due(), None, "nothing is known yet");
+        lone.polled([7].into_iter());
+        for _ in 0..LOOKS {
+            assert_eq!(lone.due(), Some(7));
+            // Looks that find something are followed by no poll.
+            lone.polled([].into_iter());
+        }
+        assert_eq!(lone.due(), None, "a poll is due");
+        lone.polled([7].into_iter());
+        assert_eq!(lone.due(), Some(7));
+        lone.polled([7, 8].into_iter());
+        assert_eq!(lone.due(), None);
+    }
+
+    #[test]
     fn mail_ends_a_spin_without_a_wake_up() {
         let mut poll = Poll::new().unwrap();
         let mailbox = Arc::new(WorkerMailbox::new(Waker::new(poll.registry(), WAKE).unwrap()));
         let mut events = Events::with_capacity(4);
-        assert!(!spin(&mut poll, &mailbox, &mut events, Duration::ZERO).unwrap());
+        let mut lone = Lone::default();
+        let mut spin = |budget| spin(&mut poll, &mailbox, &mut events, budget, &mut lone, |_| false).unwrap();
+        assert!(!spin(Duration::ZERO));
         let sender = mailbox.clone();
         let t = std::thread::spawn(move || sender.send(Msg::Stop(Duration::ZERO)));
-        assert!(spin(&mut poll, &mailbox, &mut events, Duration::from_secs(600)).unwrap());
+        assert!(spin(Duration::from_secs(600)));
         t.join().unwrap();
         assert!(events.is_empty() && mailbox.pop().is_some());
         assert_eq!(mailbox.wakeups(), 0);

@@ -2,7 +2,7 @@
 
 use super::conn::Managed;
 use super::mailbox::{Msg, WorkerMailbox};
-use super::spin::{Spinner, spin};
+use super::spin::{Lone, Spinner, spin};
 use super::stats::{Board, PollStats, Shown, ThreadStats};
 use crate::class::SendOptions;
 use mio::{Events, Interest, Poll, Token};
@@ -27,6 +27,7 @@ pub(super) struct WorkerThread {
     /// When the server started: zero of the clock that all its threads share.
     pub(super) start: Instant,
     pub(super) spinner: Spinner,
+    pub(super) lone: Lone,
     pub(super) shown: Arc<Shown>,
     /// Where counters are asked for, and this thread's row.
     pub(super) board: Arc<Board>,
@@ -65,7 +66,9 @@ impl WorkerThread {
                 }
                 self.mailbox.woke();
             }
-            for ev in events.iter().filter(|ev| ev.token() != WAKE) {
+            let of_xprts = || events.iter().filter(|ev| ev.token() != WAKE);
+            self.lone.polled(of_xprts().map(|ev| ev.token().0 as u32));
+            for ev in of_xprts() {
                 let mut set = 0;
                 if ev.is_readable() {
                     set |= bits::DATA;
@@ -132,7 +135,9 @@ impl WorkerThread {
         }
         polls.spins += 1;
         // An error shows again when the thread goes to sleep.
-        let hit = spin(&mut self.poll, &self.mailbox, events, budget).unwrap_or(false);
+        let (svc, start) = (&mut self.svc, self.start);
+        let look = |slot| svc.look(slot, start.elapsed().as_millis() as u64);
+        let hit = spin(&mut self.poll, &self.mailbox, events, budget, &mut self.lone, look).unwrap_or(false);
         polls.spin_hits += u64::from(hit);
         self.spinner.spun(hit);
         hit
