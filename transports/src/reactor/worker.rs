@@ -135,8 +135,8 @@ impl WorkerThread {
         }
         polls.spins += 1;
         // An error shows again when the thread goes to sleep.
-        let (svc, start) = (&mut self.svc, self.start);
-        let look = |slot| svc.look(slot, start.elapsed().as_millis() as u64);
+        let (svc, now) = (&mut self.svc, self.start.elapsed().as_millis() as u64);
+        let look = |slot| svc.look(slot, now);
         let hit = spin(&mut self.poll, &self.mailbox, events, budget, &mut self.lone, look).unwrap_or(false);
         polls.spin_hits += u64::from(hit);
         self.spinner.spun(hit);

@@ -35,7 +35,16 @@ pub fn enable(socket: BorrowedFd<'_>) -> io::Result<()> {
 /// Those of sendmsg(2).
 #[inline]
 pub fn send_copy(socket: BorrowedFd<'_>, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
-    sendmsg(socket, bufs, if more { libc::MSG_MORE } else { 0 })
+    let flags = if more { libc::MSG_MORE } else { 0 };
+    // The usual small reply: no message header and no list for the kernel to fetch.
+    let [one] = bufs else { return sendmsg(socket, bufs, flags) };
+    retry(|| {
+        // SAFETY: pointer and length are those of the borrowed `one`, which the kernel only reads.
+        let n = unsafe {
+            libc::send(socket.as_raw_fd(), one.as_ptr().cast(), one.len(), flags | libc::MSG_NOSIGNAL)
+        };
+        check(n as i64).map(|n| n as usize)
+    })
 }
 
 /// Sends memory by reference.
