@@ -57,8 +57,8 @@ impl std::fmt::Debug for Control {
 }
 
 impl Control {
-    /// Answers about `server` and `exports` at the socket file `path`. A file that a killed server left there is replaced; one where
-    /// a server answers is not.
+    /// Answers about `server` and `exports` at the socket file `path`. A file that a killed server left there is
+    /// replaced; one where a server answers is not.
     ///
     /// # Errors
     /// [`ServeError::Listen`] if the file cannot be made; others if threads are refused.

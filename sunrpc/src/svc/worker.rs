@@ -137,7 +137,7 @@ pub struct SvcWorker<X> {
     sent: SendStats,
     closed: Vec<Closed>,
     validated: Vec<XprtId>,
-    /// What calls left to do, and no helper queue had room for.
+    /// What calls left to do, for helpers. It stays while their queue has no room.
     work: Vec<Work>,
     /// What calls that helpers ran left to do once their replies are flushed.
     after: Vec<Work>,
