@@ -279,8 +279,12 @@ impl Rig {
     }
 
     fn answer(&mut self, job: &Job) {
+        self.answer_leaving(job, vec![]);
+    }
+
+    fn answer_leaving(&mut self, job: &Job, after: Vec<Work>) {
         let reply = Reply::Bytes(vec![0x80, 0, 0, 4, 0, 0, 0, 99]);
-        self.w.deliver(Delivery { to: job.from, route: job.route, reply, after: vec![] });
+        self.w.deliver(Delivery { to: job.from, route: job.route, reply, after });
     }
 
     /// After everything is closed, every page is back.
@@ -657,18 +661,15 @@ fn what_a_helpers_call_left_waits_for_the_flush_of_its_reply_and_outlives_its_tr
     r.settle();
     LOG.take();
     let jobs = std::mem::take(&mut *r.queue.jobs.lock().unwrap());
-    let answer = |job: &Job, what: &'static str| {
-        let reply = Reply::Bytes(vec![0x80, 0, 0, 4, 0, 0, 0, 99]);
-        Delivery { to: job.from, route: job.route, reply, after: vec![Box::new(move || log(what))] }
-    };
-    r.w.deliver(answer(&jobs[0], "work"));
+    let work = |what: &'static str| -> Work { Box::new(move || log(what)) };
+    r.answer_leaving(&jobs[0], vec![work("work")]);
     assert_eq!(LOG.take(), [""; 0]);
     r.settle();
     assert_eq!(LOG.take(), ["flush", "work"]);
     r.w.close(id);
     r.settle();
     LOG.take();
-    r.w.deliver(answer(&jobs[1], "work of an orphan"));
+    r.answer_leaving(&jobs[1], vec![work("work of an orphan")]);
     r.settle();
     assert_eq!(LOG.take(), ["work of an orphan"]);
     assert!(r.w.quiet());
