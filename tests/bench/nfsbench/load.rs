@@ -46,7 +46,8 @@ struct Slot {
     /// The call under way is a WRITE.
     put: bool,
     choice: Choice,
-    sent_at: u64,
+    /// None until it goes out, where it is the only call.
+    sent_at: Option<u64>,
     writes: u64,
     cookie: u64,
     verf: [u8; 8],
@@ -113,6 +114,7 @@ impl Load {
     /// Queues the next call of slot `i`.
     fn issue(&mut self, lane: &mut Lane, i: usize) -> Result<()> {
         let random = if self.plan.op.lacks_status() { 0 } else { self.random() };
+        let only = lane.slots.len() == 1;
         let Some(slot) = lane.slots.get_mut(i) else { return Ok(()) };
         let choice = slot.choice;
         let op = self.plan.op;
@@ -160,7 +162,7 @@ impl Load {
             lane.out.payload(0, template.payload as usize);
         }
         slot.busy = true;
-        slot.sent_at = self.now;
+        slot.sent_at = (!only).then_some(self.now);
         lane.in_flight += 1;
         Ok(())
     }
@@ -179,7 +181,7 @@ impl Load {
         self.answered += 1;
         let commit = slot.second && op.commits();
         if !commit {
-            self.hist.add(self.now.saturating_sub(slot.sent_at));
+            self.hist.add(self.now.saturating_sub(slot.sent_at.unwrap_or(self.now)));
             self.counts.ops += 1;
         }
         let status = match outcome {
@@ -302,6 +304,10 @@ impl Io {
     fn output(&self, conn: &mut Conn) -> Result<()> {
         if conn.lane.out.is_empty() {
             return Ok(());
+        }
+        // With one call at a time, what the generator does before the call goes out is no part of its latency.
+        if let [Slot { sent_at: at @ None, .. }] = &mut *conn.lane.slots {
+            *at = Some(self.now());
         }
         conn.lane.out.flush(&conn.socket, self.payload.as_ref()).context("sending")
     }
@@ -445,7 +451,7 @@ fn connection(socket: Socket, plan: &Plan, index: usize, conns: usize, depth: us
         second: false,
         put: false,
         choice: *choice,
-        sent_at: 0,
+        sent_at: None,
         writes: 0,
         cookie: 0,
         verf: [0; 8],
