@@ -102,7 +102,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let settings = ExportSettings { insecure: true, read_only: true, ..ExportSettings::new("/hello".into()) };
     let mut key = [0; 16];
     getrandom::fill(&mut key)?;
-    let table = ExportTable::new(vec![Arc::new(Export::new(1, settings, Arc::new(Hello)))], 1)?;
+    let table = ExportTable::new(vec![Arc::new(Export::new(1, settings, Arc::new(Hello)))])?;
     let shared = Shared::new(table.into_shared(), FhCodec::with_key(&key))?;
     let server = Server::builder()
         .program(Nfs3::new(shared.clone()))

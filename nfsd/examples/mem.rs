@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     fill(&fs)?;
     let settings =
         ExportSettings { insecure: true, squash: Squash::None, ..ExportSettings::new(path.into()) };
-    let table = ExportTable::new(vec![Arc::new(Export::new(1, settings, Arc::new(fs)))], 1)?;
+    let table = ExportTable::new(vec![Arc::new(Export::new(1, settings, Arc::new(fs)))])?;
     let mut key = [0; 16];
     getrandom::fill(&mut key)?;
     let shared = Shared::new(table.into_shared(), FhCodec::with_key(&key))?;

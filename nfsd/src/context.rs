@@ -3,6 +3,7 @@
 use crate::export::{Export, ExportTable, Exports, Refusals};
 use crate::fh::{FH_MAX, FhCodec, FhError, FileHandle};
 use crate::vfs::{Cx, Handle, Identity, Vfs, VfsError, Work};
+use arc_swap::Cache;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use sunrpc::auth::SvcCred;
@@ -116,6 +117,8 @@ struct Opened {
 /// One thread's state.
 pub struct Context {
     shared: Arc<Shared>,
+    /// Tells without an atomic write whether the table is still the current one.
+    current: Cache<Exports, Arc<ExportTable>>,
     table: Arc<ExportTable>,
     slots: Vec<Slot>,
     ident: Identity,
@@ -128,6 +131,7 @@ impl Context {
     pub fn new(shared: Arc<Shared>) -> Self {
         let table = shared.exports.load_full();
         let mut c = Context {
+            current: Cache::new(shared.exports.clone()),
             shared,
             table: table.clone(),
             slots: Vec::new(),
@@ -144,10 +148,11 @@ impl Context {
     }
 
     /// The current exports.
+    #[inline]
     pub fn table(&mut self) -> &Arc<ExportTable> {
-        let now = self.shared.exports.load();
-        if now.generation() != self.table.generation() {
-            let now = arc_swap::Guard::into_inner(now);
+        let now = self.current.load();
+        if !Arc::ptr_eq(now, &self.table) {
+            let now = now.clone();
             self.adopt(now);
         }
         &self.table
@@ -221,7 +226,7 @@ impl Context {
         if !blocking && slot.export.backend.always_blocks() {
             return Err(Denied::Vfs(VfsError::WouldBlock));
         }
-        self.ident = slot.export.identity(cred);
+        slot.export.identify(cred, &mut self.ident);
         if slot.vfs.is_none() {
             slot.vfs = Some(slot.export.backend.attach().map_err(Denied::Vfs)?);
         }

@@ -63,7 +63,7 @@ fn serve(s: &Settings, args: ServeArgs) -> Result<(), Box<dyn Error>> {
         served.push((settings.path.clone(), backend.clone()));
         exports.push(Arc::new(Export::new(id, settings.clone(), Arc::new(backend))));
     }
-    let shared = Shared::new(ExportTable::new(exports, 1)?.into_shared(), codec)?;
+    let shared = Shared::new(ExportTable::new(exports)?.into_shared(), codec)?;
 
     let mut server = Server::builder()
         .program(Nfs3::new(shared.clone()))

@@ -76,15 +76,14 @@ pub enum TableError {
 pub struct ExportTable {
     /// In order of `id`.
     exports: Vec<Arc<Export>>,
-    generation: u64,
 }
 
 impl ExportTable {
-    /// A table. `generation` must differ from that of any table it replaces, so that threads notice.
+    /// A table.
     ///
     /// # Errors
     /// [`TableError`] if a number or a name does not tell two exports apart.
-    pub fn new(mut exports: Vec<Arc<Export>>, generation: u64) -> Result<Self, TableError> {
+    pub fn new(mut exports: Vec<Arc<Export>>) -> Result<Self, TableError> {
         exports.sort_by_key(|e| e.id);
         for (i, b) in exports.iter().enumerate() {
             for a in exports.iter().take(i) {
@@ -97,7 +96,7 @@ impl ExportTable {
                 }
             }
         }
-        Ok(ExportTable { exports, generation })
+        Ok(ExportTable { exports })
     }
 
     /// The table, ready to be shared.
@@ -110,12 +109,6 @@ impl ExportTable {
     pub fn by_id(&self, id: u32) -> Option<&Arc<Export>> {
         let i = self.exports.binary_search_by_key(&id, |e| e.id).ok()?;
         self.exports.get(i)
-    }
-
-    /// Changes whenever the table is replaced.
-    #[inline]
-    pub fn generation(&self) -> u64 {
-        self.generation
     }
 
     /// All exports, by number.
@@ -213,7 +206,7 @@ mod tests {
     fn table() -> ExportTable {
         let all =
             vec![export(7, "/srv/data/deep", "/deep"), export(2, "/srv/data", "/data"), export(5, "/x", "/")];
-        ExportTable::new(all, 9).unwrap()
+        ExportTable::new(all).unwrap()
     }
 
     fn resolve(t: &ExportTable, path: &str) -> Option<(u32, String)> {
@@ -245,7 +238,7 @@ mod tests {
         for path in ["", "srv/data", "data"] {
             assert_eq!(resolve(&t, path), None, "{path}");
         }
-        let t = ExportTable::new(vec![export(2, "/srv/data", "/data")], 1).unwrap();
+        let t = ExportTable::new(vec![export(2, "/srv/data", "/data")]).unwrap();
         for path in ["/", "/srv", "/srv/dat", "/srv/database", "/srv/../srv/data"] {
             assert_eq!(resolve(&t, path), None, "{path}");
         }
@@ -257,14 +250,13 @@ mod tests {
         assert_eq!(t.iter().map(|e| e.id).collect::<Vec<_>>(), [2, 5, 7]);
         assert_eq!(t.by_id(7).unwrap().pseudo, b"/deep");
         assert!(t.by_id(0).is_none() && t.by_id(6).is_none());
-        assert_eq!(t.generation(), 9);
     }
 
     #[test]
     fn one_name_for_two_exports_is_refused() {
-        let e = ExportTable::new(vec![export(1, "/a", "/b"), export(2, "/b/", "/c")], 1).unwrap_err();
+        let e = ExportTable::new(vec![export(1, "/a", "/b"), export(2, "/b/", "/c")]).unwrap_err();
         assert!(e.to_string().contains("/b") && e.to_string().contains("`pseudo`"), "{e}");
-        let e = ExportTable::new(vec![export(1, "/a", "/a"), export(1, "/b", "/b")], 1).unwrap_err();
+        let e = ExportTable::new(vec![export(1, "/a", "/a"), export(1, "/b", "/b")]).unwrap_err();
         assert_eq!(e, TableError::Number(1));
     }
 
@@ -273,7 +265,7 @@ mod tests {
         let mut s = ExportSettings::new("/b".into());
         s.clients = "10.0.0.0/8".parse().unwrap();
         let b = Arc::new(Export::new(2, s, Arc::new(Nothing)));
-        let t = ExportTable::new(vec![export(1, "/a", "/a"), b], 1).unwrap();
+        let t = ExportTable::new(vec![export(1, "/a", "/a"), b]).unwrap();
         let peer = |s: &str| PeerAddr::Inet(s.parse().unwrap());
         assert!(t.admits_any(&peer("10.1.1.1:900")) && t.admits_any(&peer("127.0.0.1:900")));
         assert!(!t.admits_any(&peer("11.1.1.1:900")) && !t.admits_any(&peer("10.1.1.1:9000")));

@@ -235,23 +235,23 @@ impl ExportSettings {
         Err(Refusal::Flavor { flavor: used, export: self.path.clone() })
     }
 
-    /// The identity that a caller's operations use: squashed as configured, the anonymous one for AUTH_NONE.
-    /// Squashing root also replaces group 0, as primary and as supplementary group.
+    /// Makes `who` the identity that a caller's operations use: squashed as configured, the anonymous one for AUTH_NONE.
+    /// Squashing root also replaces group 0, as primary and as supplementary group. In place, because it is long.
     #[inline]
-    pub fn identity(&self, cred: &SvcCred) -> Identity {
-        let anonymous = || Identity { uid: self.anon_uid, gid: self.anon_gid, groups: SmallVec::new() };
-        let SvcCred::Sys { uid, gid, gids } = cred else { return anonymous() };
-        match self.squash {
-            Squash::All => anonymous(),
-            Squash::None => Identity { uid: *uid, gid: *gid, groups: gids.clone() },
-            Squash::Root => {
-                let group = |g: u32| if g == 0 { self.anon_gid } else { g };
-                Identity {
-                    uid: if *uid == 0 { self.anon_uid } else { *uid },
-                    gid: group(*gid),
-                    groups: gids.iter().map(|g| group(*g)).collect(),
-                }
+    pub fn identify(&self, cred: &SvcCred, who: &mut Identity) {
+        who.groups.clear();
+        let (SvcCred::Sys { uid, gid, gids }, Squash::None | Squash::Root) = (cred, self.squash) else {
+            (who.uid, who.gid) = (self.anon_uid, self.anon_gid);
+            return;
+        };
+        (who.uid, who.gid) = (*uid, *gid);
+        who.groups.extend_from_slice(gids);
+        if self.squash == Squash::Root {
+            if who.uid == 0 {
+                who.uid = self.anon_uid;
             }
+            let groups = who.groups.iter_mut().chain([&mut who.gid]);
+            groups.filter(|g| **g == 0).for_each(|g| *g = self.anon_gid);
         }
     }
 }
@@ -453,7 +453,10 @@ mod tests {
         for (squash, want) in table {
             x.squash = squash;
             for (cred, want) in callers.iter().zip(&want) {
-                assert_eq!(x.identity(cred), *want, "{squash:?} {cred:?}");
+                // Nothing of an earlier caller stays.
+                let mut who = Identity { uid: 7, gid: 7, groups: smallvec![7, 0, 7] };
+                x.identify(cred, &mut who);
+                assert_eq!(who, *want, "{squash:?} {cred:?}");
             }
         }
     }

@@ -34,7 +34,7 @@ impl InProcess {
     }
 
     pub fn start_with(exports: Vec<Arc<Export>>, tune: impl FnOnce(Builder) -> Builder) -> InProcess {
-        let table = ExportTable::new(exports, 1).unwrap().into_shared();
+        let table = ExportTable::new(exports).unwrap().into_shared();
         let shared = Shared::new(table, FhCodec::with_key(&[9; 16])).unwrap();
         let server = Server::builder()
             .program(Nfs3::new(shared.clone()))

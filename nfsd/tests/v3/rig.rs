@@ -59,7 +59,7 @@ impl Rig {
         settings.clients = Clients::parse(["127.0.0.0/8", "10.0.0.0/8"]).unwrap();
         tune(&mut settings);
         let export = Export::new(1, settings, Arc::new(fs.clone()));
-        let table = ExportTable::new(vec![Arc::new(export)], 1).unwrap();
+        let table = ExportTable::new(vec![Arc::new(export)]).unwrap();
         let shared = Shared::new(table.into_shared(), FhCodec::with_key(&[7; 16])).unwrap();
         let service =
             Service::attach(&[Arc::new(Nfs3::new(shared.clone())), Arc::new(Mount::new(shared))]).unwrap();
