@@ -119,6 +119,7 @@ pub struct Context {
     shared: Arc<Shared>,
     /// Tells without an atomic write whether the table is still the current one.
     current: Cache<Exports, Arc<ExportTable>>,
+    /// The one that `slots` are of.
     table: Arc<ExportTable>,
     slots: Vec<Slot>,
     ident: Identity,
