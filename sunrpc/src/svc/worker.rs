@@ -218,6 +218,11 @@ impl<X: Xprt> SvcWorker<X> {
         self.entry(id).map(|e| &mut e.x)
     }
 
+    /// Who is in `slot` now.
+    pub fn id(&self, slot: u32) -> Option<XprtId> {
+        self.xprts.get(slot as usize).map(|e| XprtId { slot, generation: e.generation })
+    }
+
     fn entry(&mut self, id: XprtId) -> Option<&mut Entry<X>> {
         self.xprts.get_mut(id.slot as usize).filter(|e| e.generation == id.generation)
     }

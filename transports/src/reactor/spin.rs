@@ -4,6 +4,7 @@ use super::mailbox::WorkerMailbox;
 use mio::{Events, Poll};
 use std::io;
 use std::time::{Duration, Instant};
+use sunrpc::xprt::XprtId;
 
 /// The limit of [`Builder::spin`](super::Builder::spin) that suits most machines: about what a wake-up and a switch of
 /// threads cost a lone client, with some margin.
@@ -65,20 +66,35 @@ impl Spinner {
 
 /// Times that a worker looks at one transport before it polls for all: about 10 us. Only then does it look at the clock.
 const LOOKS: u32 = 32;
+/// Looks in a row that must have found something before the transport leaves the poll: to leave and to return are a system
+/// call each.
+const SURE: u32 = 64;
 
 /// The transport that alone had something to say last. To look at it costs less than a poll, and finds a call sooner.
+///
+/// After many such looks it leaves the poll: as long as it is there, whoever sends to it pays for an event that nobody waits
+/// for. It must be back before anything but a look is to find what it has to say.
 #[derive(Debug, Default)]
 pub(super) struct Lone {
     slot: Option<u32>,
     looks: u32,
+    /// Looks that found something, since a poll found another one.
+    hits: u32,
+    /// The transport that has left the poll.
+    away: Option<XprtId>,
 }
 
 impl Lone {
     /// The slots of what a poll found, if there was one that found anything.
     pub(super) fn polled(&mut self, mut slots: impl Iterator<Item = u32>) {
         if let Some(first) = slots.next() {
+            let slot = slots.next().is_none().then_some(first);
+            // What a look found is an event, too, which the next poll tells: the same transport may go on.
+            if slot != self.slot {
+                self.hits = 0;
+            }
             self.looks = 0;
-            self.slot = slots.next().is_none().then_some(first);
+            self.slot = slot;
         }
     }
 
@@ -87,6 +103,31 @@ impl Lone {
         let slot = self.slot.filter(|_| self.looks < LOOKS)?;
         self.looks += 1;
         Some(slot)
+    }
+
+    fn looked(&mut self, found: bool) {
+        self.hits = self.hits.saturating_add(u32::from(found));
+    }
+
+    /// The slot of the transport that may leave the poll.
+    pub(super) fn sure(&self) -> Option<u32> {
+        self.slot.filter(|_| self.hits >= SURE && self.away.is_none())
+    }
+
+    /// The transport that has left the poll, and did not come back.
+    pub(super) fn away(&self) -> Option<XprtId> {
+        self.away
+    }
+
+    pub(super) fn leaves(&mut self, id: XprtId) {
+        self.away = Some(id);
+    }
+
+    /// Names the transport that must come back now.
+    pub(super) fn returns(&mut self) -> Option<XprtId> {
+        let id = self.away.take()?;
+        self.hits = 0;
+        Some(id)
     }
 }
 
@@ -104,7 +145,11 @@ pub(super) fn spin(
     events.clear();
     loop {
         let found = match lone.due() {
-            Some(slot) => look(slot),
+            Some(slot) => {
+                let found = look(slot);
+                lone.looked(found);
+                found
+            }
             None => {
                 lone.looks = 0;
                 match poll.poll(events, Some(Duration::ZERO)) {
@@ -191,6 +236,28 @@ mod tests {
         assert_eq!(lone.due(), Some(7));
         lone.polled([7, 8].into_iter());
         assert_eq!(lone.due(), None);
+    }
+
+    #[test]
+    fn only_looks_that_find_something_let_it_leave() {
+        let mut lone = Lone::default();
+        let id = XprtId { slot: 7, generation: 3 };
+        lone.polled([8].into_iter());
+        (0..SURE).for_each(|_| lone.looked(true));
+        assert_eq!(lone.sure(), Some(8));
+        lone.polled([7].into_iter());
+        for _ in 1..SURE {
+            lone.looked(false);
+            lone.looked(true);
+            lone.polled([7].into_iter());
+        }
+        assert_eq!((lone.sure(), lone.returns()), (None, None));
+        lone.looked(true);
+        assert_eq!(lone.sure(), Some(7));
+        lone.leaves(id);
+        assert_eq!((lone.sure(), lone.away()), (None, Some(id)));
+        assert_eq!(lone.returns(), Some(id));
+        assert_eq!((lone.sure(), lone.away(), lone.returns()), (None, None, None));
     }
 
     #[test]

@@ -39,24 +39,26 @@ counters! {
         pub spin_hits: u64,
         /// System calls that woke a worker for a message of another thread.
         pub wakeups: u64,
+        /// Times that a transport left the poll because looking at it was enough.
+        pub left: u64,
     }
 }
 
 /// Where one worker shows what its polls did, to whoever must not wake it. Only it writes; on cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(super) struct Shown([AtomicU64; 4]);
+pub(super) struct Shown([AtomicU64; 5]);
 
 impl Shown {
     pub(super) fn show(&self, p: &PollStats) {
         // Counters stand alone, so readers may see some newer than others.
-        let numbers = [p.sleeps, p.spins, p.spin_hits, p.wakeups];
+        let numbers = [p.sleeps, p.spins, p.spin_hits, p.wakeups, p.left];
         self.0.iter().zip(numbers).for_each(|(to, n)| to.store(n, Ordering::Relaxed));
     }
 
     pub(super) fn read(&self) -> PollStats {
-        let [sleeps, spins, spin_hits, wakeups] = self.0.each_ref().map(|n| n.load(Ordering::Relaxed));
-        PollStats { sleeps, spins, spin_hits, wakeups }
+        let [sleeps, spins, spin_hits, wakeups, left] = self.0.each_ref().map(|n| n.load(Ordering::Relaxed));
+        PollStats { sleeps, spins, spin_hits, wakeups, left }
     }
 }
 

@@ -9,7 +9,7 @@ use mio::{Events, Interest, Poll, Token};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use sunrpc::svc::SvcWorker;
-use sunrpc::xprt::{XprtError, bits};
+use sunrpc::xprt::{Xprt, XprtError, XprtId, bits};
 
 /// The waker's token; transports use their slot, and there are never this many.
 pub(super) const WAKE: Token = Token(usize::MAX);
@@ -48,6 +48,7 @@ impl WorkerThread {
             let waiting = self.svc.has_parked() || deadline.is_some();
             let found = !busy && !waiting && self.spun(&mut events, &mut polls);
             if !found {
+                self.watch();
                 let timeout = if busy || !self.mailbox.may_sleep() {
                     Duration::ZERO
                 } else if waiting {
@@ -65,6 +66,9 @@ impl WorkerThread {
                     std::thread::sleep(PARKED);
                 }
                 self.mailbox.woke();
+            }
+            if !events.is_empty() {
+                self.watch();
             }
             let of_xprts = || events.iter().filter(|ev| ev.token() != WAKE);
             self.lone.polled(of_xprts().map(|ev| ev.token().0 as u32));
@@ -133,6 +137,10 @@ impl WorkerThread {
         if budget.is_zero() {
             return false;
         }
+        // What is told by events alone: room to write, and the end of sends by reference.
+        if self.lone.away().and_then(|id| self.svc.xprt_mut(id)).is_some_and(|x| !flushed(x)) {
+            self.watch();
+        }
         polls.spins += 1;
         // An error shows again when the thread goes to sleep.
         let (svc, now) = (&mut self.svc, self.start.elapsed().as_millis() as u64);
@@ -140,7 +148,27 @@ impl WorkerThread {
         let hit = spin(&mut self.poll, &self.mailbox, events, budget, &mut self.lone, look).unwrap_or(false);
         polls.spin_hits += u64::from(hit);
         self.spinner.spun(hit);
+        if let Some(id) = self.lone.sure().and_then(|slot| self.svc.id(slot)) {
+            polls.left += u64::from(self.unwatch(id));
+        }
         hit
+    }
+
+    /// Takes the transport that is looked at out of the poll; true if it has left.
+    fn unwatch(&mut self, id: XprtId) -> bool {
+        let Some(x) = self.svc.xprt_mut(id).filter(|x| flushed(x)) else { return false };
+        let left = self.poll.registry().deregister(x.x.source()).is_ok();
+        if left {
+            self.lone.leaves(id);
+        }
+        left
+    }
+
+    /// Takes it back. What came meanwhile is an event of the next poll.
+    fn watch(&mut self) {
+        if let Some(id) = self.lone.returns() {
+            self.register(id);
+        }
     }
 
     fn show(&self, polls: &PollStats) {
@@ -161,11 +189,15 @@ impl WorkerThread {
         let state = x.state.clone();
         let id = self.svc.add(x, now);
         state.set_id(id);
+        self.register(id);
+    }
+
+    fn register(&mut self, id: XprtId) {
         let token = Token(id.slot as usize);
         let Some(x) = self.svc.xprt_mut(id) else { return };
         let interest = Interest::READABLE | Interest::WRITABLE;
         if let Err(e) = self.poll.registry().register(x.x.source(), token, interest) {
-            tracing::warn!("cannot watch a new connection: {e}");
+            tracing::warn!("cannot watch a connection: {e}");
             self.svc.close(id);
         }
     }
@@ -185,4 +217,9 @@ impl WorkerThread {
             }
         }
     }
+}
+
+/// Nothing that was to be sent is left in its hands.
+fn flushed(x: &Managed) -> bool {
+    x.queued() == 0 && x.outstanding() == 0
 }

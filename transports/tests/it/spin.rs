@@ -47,6 +47,69 @@ fn ping_pong_is_found_by_spinning_and_an_idle_server_does_not_spin() {
     r.stop();
 }
 
+/// A connection alone with its calls, until it has left the poll.
+fn alone(r: &Running) -> TcpStream {
+    let mut s = r.raw();
+    let mut calls = 0;
+    while r.handle.polls().left == 0 {
+        call_and_wait(&mut s, NULL, &[]);
+        calls += 1;
+        assert!(calls < 1_000_000, "{:?}", r.handle.polls());
+        // The counters are shown when the worker sleeps.
+        if calls % 1000 == 0 {
+            after_sleeps(r, 1);
+        }
+    }
+    s
+}
+
+#[test]
+fn who_left_the_poll_is_heard_after_a_pause_and_its_end_noticed() {
+    let r = start(|b| b.threads(1).spin(LIMIT));
+    let mut s = alone(&r);
+    for _ in 0..3 {
+        after_sleeps(&r, 1);
+        (0..200).for_each(|_| call_and_wait(&mut s, NULL, &[]));
+    }
+    assert!(r.handle.stats().worker().closed == 0);
+    drop(s);
+    while r.handle.stats().worker().closed == 0 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    r.stop();
+}
+
+#[test]
+fn others_are_heard_while_one_has_left_the_poll() {
+    let r = start(|b| b.threads(1).spin(LIMIT));
+    let mut s = alone(&r);
+    let mut other = r.raw();
+    for n in 0..300u32 {
+        (0..80).for_each(|_| call_and_wait(&mut s, NULL, &[]));
+        call_and_wait(&mut other, NULL, &[]);
+        call_and_wait(&mut s, SLOW, &n.to_be_bytes());
+        call_and_wait(&mut s, LATER, &n.to_be_bytes());
+    }
+    assert_serves(&r);
+    r.stop();
+}
+
+/// Room to write is told by events alone.
+#[test]
+fn a_reply_that_does_not_fit_goes_on_when_there_is_room() {
+    let r = start(|b| b.threads(1).spin(LIMIT));
+    let mut s = alone(&r);
+    for _ in 0..5 {
+        (0..80).for_each(|_| call_and_wait(&mut s, NULL, &[]));
+        let calls: Vec<u8> = (0..24).flat_map(|_| call(1, 1, FILL, &(1u32 << 20).to_be_bytes())).collect();
+        s.write_all(&calls).unwrap();
+        // The server has filled what the kernel holds for a reader who does not read.
+        std::thread::sleep(Duration::from_millis(50));
+        (0..24).for_each(|_| assert_eq!(record(&mut s).expect("a reply").len(), (1 << 20) + 28));
+    }
+    r.stop();
+}
+
 #[test]
 fn off_is_the_default() {
     let r = start(|b| b.threads(1));
