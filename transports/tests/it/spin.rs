@@ -47,12 +47,11 @@ fn ping_pong_is_found_by_spinning_and_an_idle_server_does_not_spin() {
     r.stop();
 }
 
-/// A connection alone with its calls, until it has left the poll.
-fn alone(r: &Running) -> TcpStream {
-    let mut s = r.raw();
+/// Calls, one at a time, until the transport that is called has left the poll.
+fn until_it_left(r: &Running, mut call: impl FnMut()) {
     let mut calls = 0;
     while r.handle.polls().left == 0 {
-        call_and_wait(&mut s, NULL, &[]);
+        call();
         calls += 1;
         assert!(calls < 1_000_000, "{:?}", r.handle.polls());
         // The counters are shown when the worker sleeps.
@@ -60,6 +59,12 @@ fn alone(r: &Running) -> TcpStream {
             after_sleeps(r, 1);
         }
     }
+}
+
+/// A connection that has left the poll.
+fn alone(r: &Running) -> TcpStream {
+    let mut s = r.raw();
+    until_it_left(r, || call_and_wait(&mut s, NULL, &[]));
     s
 }
 
@@ -75,6 +80,26 @@ fn who_left_the_poll_is_heard_after_a_pause_and_its_end_noticed() {
     drop(s);
     while r.handle.stats().worker().closed == 0 {
         std::thread::sleep(Duration::from_millis(20));
+    }
+    r.stop();
+}
+
+#[cfg(feature = "udp")]
+#[test]
+fn a_datagram_transport_that_left_the_poll_is_heard_after_a_pause() {
+    let r = start(|b| b.threads(1).spin(LIMIT).listen("udp://127.0.0.1:0").unwrap());
+    let s = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    s.connect(r.urls[1].trim_start_matches("udp://")).unwrap();
+    s.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let null = call(1, 1, NULL, &[]).split_off(4);
+    let call_and_wait = || {
+        s.send(&null).unwrap();
+        assert_eq!(s.recv(&mut [0; 64]).expect("a reply in time"), 24);
+    };
+    until_it_left(&r, call_and_wait);
+    for _ in 0..3 {
+        after_sleeps(&r, 1);
+        (0..200).for_each(|_| call_and_wait());
     }
     r.stop();
 }
