@@ -66,8 +66,7 @@ impl Spinner {
 
 /// Times that a worker looks at one transport before it polls for all: about 10 us. Only then does it look at the clock.
 const LOOKS: u32 = 32;
-/// Looks in a row that must have found something before the transport leaves the poll: to leave and to return are a system
-/// call each.
+/// Looks that must have found something before the transport leaves the poll: to leave and to return are a system call each.
 const SURE: u32 = 64;
 
 /// The transport that alone had something to say last. To look at it costs less than a poll, and finds a call sooner.
