@@ -2,6 +2,7 @@
 
 use super::{XdrError, pad};
 use crate::page::{PageSpan, Pages, PagesRef, RecordPages};
+use smallvec::SmallVec;
 
 /// How deep optional data may nest while decoding. Lists (`*next` at the end of a struct) are loops and do not
 /// count.
@@ -326,22 +327,9 @@ impl<'a, T: Decode<'a>> Decode<'a> for Box<T> {
 impl<'a, T: Decode<'a>, const N: usize> Decode<'a> for [T; N] {
     const MIN_SIZE: usize = T::MIN_SIZE * N;
     fn decode(d: &mut Decoder<'a>) -> Result<Self, XdrError> {
-        let mut err = None;
-        let out = std::array::from_fn(|_| match T::decode(d) {
-            Ok(v) => Some(v),
-            Err(e) => {
-                err.get_or_insert(e);
-                None
-            }
-        });
-        match err {
-            Some(e) => Err(e),
-            None => Ok(out.map(|v| match v {
-                Some(v) => v,
-                // Every element is `Some` when no error was recorded.
-                None => unreachable!("array element without value or error"),
-            })),
-        }
+        let values: SmallVec<[T; N]> = (0..N).map(|_| T::decode(d)).collect::<Result<_, _>>()?;
+        // There are `N`: fewer have ended with an error of their own.
+        values.into_inner().map_err(|_| XdrError::Eof { missing: T::MIN_SIZE })
     }
 }
 
