@@ -39,8 +39,8 @@ counters! {
         pub spin_hits: u64,
         /// System calls that woke a worker for a message of another thread.
         pub wakeups: u64,
-        /// Times that a transport left the poll because looking at it was enough.
-        pub left: u64,
+        /// Times that a transport was taken out of the poll because looking at it was enough.
+        pub unwatched: u64,
     }
 }
 
@@ -52,13 +52,14 @@ pub(super) struct Shown([AtomicU64; 5]);
 impl Shown {
     pub(super) fn show(&self, p: &PollStats) {
         // Counters stand alone, so readers may see some newer than others.
-        let numbers = [p.sleeps, p.spins, p.spin_hits, p.wakeups, p.left];
+        let numbers = [p.sleeps, p.spins, p.spin_hits, p.wakeups, p.unwatched];
         self.0.iter().zip(numbers).for_each(|(to, n)| to.store(n, Ordering::Relaxed));
     }
 
     pub(super) fn read(&self) -> PollStats {
-        let [sleeps, spins, spin_hits, wakeups, left] = self.0.each_ref().map(|n| n.load(Ordering::Relaxed));
-        PollStats { sleeps, spins, spin_hits, wakeups, left }
+        let [sleeps, spins, spin_hits, wakeups, unwatched] =
+            self.0.each_ref().map(|n| n.load(Ordering::Relaxed));
+        PollStats { sleeps, spins, spin_hits, wakeups, unwatched }
     }
 }
 

@@ -149,7 +149,7 @@ impl WorkerThread {
         polls.spin_hits += u64::from(hit);
         self.spinner.spun(hit);
         if let Some(id) = self.lone.sure().and_then(|slot| self.svc.id(slot)) {
-            polls.left += u64::from(self.unwatch(id));
+            polls.unwatched += u64::from(self.unwatch(id));
         }
         hit
     }

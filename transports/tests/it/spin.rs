@@ -50,7 +50,7 @@ fn ping_pong_is_found_by_spinning_and_an_idle_server_does_not_spin() {
 /// Calls, one at a time, until the transport that is called has left the poll.
 fn until_it_left(r: &Running, mut call: impl FnMut()) {
     let mut calls = 0;
-    while r.handle.polls().left == 0 {
+    while r.handle.polls().unwatched == 0 {
         call();
         calls += 1;
         assert!(calls < 1_000_000, "{:?}", r.handle.polls());
